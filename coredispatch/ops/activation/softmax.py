@@ -223,6 +223,14 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     return narrow(mul(wide(lazy.narrow(self, dim, 0, n // 2)), gate), self)
 
 
+@glu.vjp
+def _(grad, self, dim):
+    value, logits = lazy.chunk(wide(self), 2, dim)
+    gate, g = logistic.sigmoid(logits), wide(grad)
+    slope = mul(mul(mul(g, value), gate), sub(1, gate))
+    return narrow(lazy.cat([mul(g, gate), slope], dim), self)
+
+
 @composite(
     out=same_shape,
     dtype=same,

@@ -13,6 +13,7 @@ from coredispatch.ops.linalg.products import NUMBERS, matmul, mm, products
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.joining import atleast_2d, spread
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned, normalize_dim
 from coredispatch.ops.support.rules import dot as dot_tolerance
@@ -164,6 +165,7 @@ def trace(self: Tensor) -> Tensor:
     reference=lambda self, other, *, dim=-1: np.cross(self, other, axis=dim),
     samples=products(((3,), (3,)), ((5, 3), (5, 3)), ((1, 3), (4, 3))),
     tolerance=conditioned,
+    unbroadcast=True,
     namespace="linalg",
     method=False,
     takes=_NUMBERS,
@@ -191,6 +193,12 @@ def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     down = [lazy.movedim(lazy.roll(x, (1,), (d,)), d, -1) for x in wide]
     out = lazy.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
     return out.to_dtype(promote_types(self.dtype, other.dtype))
+
+
+linalg_cross.vjp(
+    self=lambda grad, other, dim: linalg_cross(adjoint(other), grad, dim=dim),
+    other=lambda grad, self, dim: linalg_cross(grad, adjoint(self), dim=dim),
+)
 
 
 _WIDER = {

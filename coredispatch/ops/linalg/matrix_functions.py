@@ -13,8 +13,9 @@ from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.linalg.systems import invertible, linalg_inv, linalg_solve
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.inspection import all_true, greatest
+from coredispatch.ops.support.inspection import all_true, elements
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
@@ -229,7 +230,10 @@ def _(grad, self):
     """
     if not self.numel():
         return grad
+    # The derivative is linear in ``grad``: what is large there costs no digits of the matrix.
+    size = lazy.amax(elements(lazy.abs(grad.detach())))
+    scale = lazy.where(size > 0, size, lazy.ones_like(size))
     n, adjoined = self.shape[-1], mH(self)
-    upper = lazy.cat([adjoined, grad], -1)
+    upper = lazy.cat([adjoined, grad / scale], -1)
     lower = lazy.cat([lazy.zeros_like(adjoined), adjoined], -1)
-    return matrix_exp(lazy.cat([upper, lower], -2))[..., :n, n:]
+    return matrix_exp(lazy.cat([upper, lower], -2))[..., :n, n:] * scale

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.ops.linalg.vector_norms import power_norm_grad
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, normalize_dims, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -328,6 +330,7 @@ _CDIST_MODES = (
     dtypes=(float32, float64),
     cast="float32",
     tolerance=conditioned,
+    unbroadcast=True,
     smooth=False,
     method=False,
 )
@@ -345,6 +348,27 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
             fix="give both as many columns",
         )
     return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)
+
+
+def _rows_grad(grad: Any, x1: Any, x2: Any, p: float, out: Any) -> Any:
+    """The gradient of the first of the two sets of rows that :func:`cdist` compares.
+
+    The differences are computed again: there are as many as rows times rows times columns.
+    """
+    difference = shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3)
+    return lazy.sum(_difference_grad(grad, out, difference, p), -2)
+
+
+def _difference_grad(grad: Any, out: Any, difference: Any, p: float) -> Any:
+    """The gradient of differences along the last dimension whose norm is ``out``."""
+    slopes = power_norm_grad(wide(grad), wide(out), wide(difference), float(p), (-1,), False)
+    return narrow(slopes, difference)
+
+
+cdist.vjp(
+    x1=_rows_grad,
+    x2=lambda grad, x1, x2, p, out: _rows_grad(grad.mT, x2, x1, p, out.mT),
+)
 
 
 @composite(
@@ -374,8 +398,20 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise ShapeError(
             f"pdist of {tuple(input.shape)} with p={p}", fix="use (N, M) and a p of at least 0"
         )
-    rows, columns = lazy.triu_indices(
-        input.shape[0], input.shape[0], 1, device=input.device
-    ).unbind(0)
+    rows, columns = _pairs(input)
     difference = input.index_select(0, rows) - input.index_select(0, columns)
     return linalg_vector_norm(difference, p, -1)
+
+
+def _pairs(input: Any) -> Any:
+    """The numbers of the first and of the second row of each pair."""
+    n = input.shape[0]
+    return lazy.triu_indices(n, n, 1, device=input.device).unbind(0)
+
+
+@pdist.vjp
+def _(grad, out, input, p):
+    rows, columns = _pairs(input)
+    difference = input.index_select(0, rows) - input.index_select(0, columns)
+    slopes = _difference_grad(grad, out, difference, p)
+    return lazy.zeros_like(input).index_add(0, rows, slopes).index_add(0, columns, -slopes)

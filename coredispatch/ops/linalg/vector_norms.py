@@ -124,8 +124,8 @@ def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Te
     return exponential.pow(sum(exponential.pow(size, p), dim, keepdim), 1 / p)
 
 
-@power_norm.vjp
-def _(grad, out, self, p, dim, keepdim):
+def power_norm_grad(grad, out, self, p, dim, keepdim):
+    """The gradient of :func:`power_norm`, whose result is ``out``."""
     shape = self.shape
     if p == 0:
         return lazy.zeros_like(self)
@@ -146,6 +146,9 @@ def _(grad, out, self, p, dim, keepdim):
     norm_safe = comparison.where(comparison.eq(out, 0), 1, out)
     slope = mul(exponential.pow(safe, p - 1), exponential.pow(norm_safe, 1 - p))
     return mul(magnitude.sgn(self), mul(grad, comparison.where(zero, 0, slope)))
+
+
+power_norm.vjp(power_norm_grad)
 
 
 @composite(

@@ -118,7 +118,7 @@ def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor 
     reference=smooth_reference,
     samples=threshold_samples("beta"),
     smooth=False,
-    **LOSS_METADATA,
+    **{**LOSS_METADATA, "unbroadcast": True},
 )
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
@@ -139,12 +139,31 @@ def smooth_l1_loss(
     return reduce_loss(near * near * (0.5 / beta) + (d - near), reduction)
 
 
+def _smooth_grad(grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
+    difference = input - target
+    slope = difference.sgn() if beta == 0 else (difference / beta).clamp(-1, 1)
+    return slope * _of_each(grad, difference, reduction)
+
+
+def _of_each(grad: Any, elements: Any, reduction: str) -> Any:
+    """The gradient of each of the elements that :func:`reduce_loss` reduced."""
+    return grad * (1 / max(elements.numel(), 1)) if reduction == "mean" else grad
+
+
+smooth_l1_loss.vjp(
+    input=_smooth_grad,
+    target=lambda grad, input, target, reduction, beta: (
+        _smooth_grad(grad, target, input, reduction, beta)
+    ),
+)
+
+
 @composite(
     takes="float",
     reference=huber_reference,
     samples=threshold_samples("delta"),
     smooth=False,
-    **LOSS_METADATA,
+    **{**LOSS_METADATA, "unbroadcast": True},
 )
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
@@ -158,6 +177,19 @@ def huber_loss(
     d = (input - target).abs()
     near = d.clamp_max(delta)
     return reduce_loss(near * near * 0.5 + (d - near) * delta, reduction)
+
+
+def _huber_grad(grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
+    difference = input - target
+    return difference.clamp(-delta, delta) * _of_each(grad, difference, reduction)
+
+
+huber_loss.vjp(
+    input=_huber_grad,
+    target=lambda grad, input, target, reduction, delta: (
+        _huber_grad(grad, target, input, reduction, delta)
+    ),
+)
 
 
 @huber_loss.overload

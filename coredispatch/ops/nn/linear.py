@@ -208,6 +208,32 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return result if bias is None else result + bias
 
 
+def _forms(grad: Any, weight: Any) -> Any:
+    """The bilinear form ``(*, I, J)`` whose outputs are weighed by ``grad`` ``(*, O)``."""
+    outputs, *features = weight.shape
+    rows = grad.matmul(adjoint(weight).reshape(outputs, prod(features)))
+    return rows.reshape(*grad.shape[:-1], *features)
+
+
+def _bilinear_weight_grad(grad: Any, input1: Any, input2: Any) -> Any:
+    pairs = adjoint(input1).unsqueeze(-1) * adjoint(input2).unsqueeze(-2)
+    features = pairs.shape[-2:]
+    rows = pairs.reshape(*pairs.shape[:-2], prod(features))
+    return linear_weight_grad(grad, rows).reshape(grad.shape[-1], *features)
+
+
+bilinear.vjp(
+    input1=lambda grad, input2, weight: (
+        _forms(grad, weight).matmul(adjoint(input2).unsqueeze(-1)).squeeze(-1)
+    ),
+    input2=lambda grad, input1, weight: (
+        adjoint(input1).unsqueeze(-2).matmul(_forms(grad, weight)).squeeze(-2)
+    ),
+    weight=_bilinear_weight_grad,
+    bias=_bias_grad,
+)
+
+
 # ---- similarity and distance ------------------------------------------------------------------
 
 

@@ -242,5 +242,6 @@ def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tupl
         raise DimError(f"k={k} is out of range for a dimension of size {n}", fix=f"use 1 to {n}")
     index = lazy.unsqueeze(argsort(lazy.detach(self)), 0) if not self.ndim else None
     if index is None:
-        index = lazy.narrow(argsort(lazy.detach(self), dim), dim, k - 1, 1)
+        # A copy: the derivative and the result keep it, not the whole order.
+        index = lazy.clone(lazy.narrow(argsort(lazy.detach(self), dim), dim, k - 1, 1))
     return kthvalue.result_type(picked(self, dim, index, keepdim))
