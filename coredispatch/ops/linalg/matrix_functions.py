@@ -13,9 +13,8 @@ from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.linalg.systems import invertible, linalg_inv, linalg_solve
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.inspection import all_true, elements
+from coredispatch.ops.support.inspection import all_true, elements, greatest
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
