@@ -27,6 +27,7 @@ from coredispatch.ops.elementwise import (
 from coredispatch.ops.elementwise.approximation import elementwise, in_float64
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -348,6 +349,12 @@ def tanhshrink(self: Tensor) -> Tensor:
     if dtype_of(self).is_complex:
         return sub(self, trigonometric.tanh(self))
     return in_float64(lambda x: sub(x, trigonometric.tanh(x)), self)
+
+
+@tanhshrink.vjp
+def _(grad, self):
+    t = trigonometric.tanh(adjoint(self))
+    return mul(grad, mul(t, t))
 
 
 @composite(

@@ -156,6 +156,20 @@ def xlog1py(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     return _times_log(self, other, log1p, math.log1p)
 
 
+xlog1py.vjp(
+    self=lambda grad, self, other: mul(grad, _log1p_factor(self, other)),
+    other=lambda grad, self, other: mul(grad, div(self, add(other, 1))),
+)
+
+
+def _log1p_factor(x: Any, y: Any) -> Any:
+    """``log1p(y)``, and 0 where ``x`` is 0 and the logarithm not a number."""
+    if not isinstance(y, Value):
+        return log1p(filled(x, (), y))
+    dead = comparison.logical_and(comparison.eq(x, 0), comparison.le(y, -1))
+    return comparison.where(dead, 0, log1p(y))
+
+
 def _times_log(x: Any, y: Any, op: Any, number: Any) -> Any:
     x, y = common(promote_float, x, y)
     if not isinstance(y, Value):

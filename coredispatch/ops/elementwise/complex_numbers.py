@@ -159,6 +159,7 @@ def complex_(real: Tensor, imag: Tensor) -> Tensor:
     samples=tensor_pairs,
     takes=(float32, float64),
     tolerance=ulp(4),
+    unbroadcast=True,
     method=False,
 )
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
@@ -166,6 +167,23 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     _of_parts(abs, angle)
     cosine = arithmetic.mul(abs, lazy.cos(angle))
     return complex_(cosine, arithmetic.mul(abs, lazy.sin(angle)))
+
+
+def _polar_angle_grad(grad: Any, abs: Any, angle: Any) -> Any:
+    turned = arithmetic.sub(
+        arithmetic.mul(lazy.imag(grad), lazy.cos(angle)),
+        arithmetic.mul(lazy.real(grad), lazy.sin(angle)),
+    )
+    return arithmetic.mul(abs, turned)
+
+
+polar.vjp(
+    abs=lambda grad, angle: arithmetic.add(
+        arithmetic.mul(lazy.real(grad), lazy.cos(angle)),
+        arithmetic.mul(lazy.imag(grad), lazy.sin(angle)),
+    ),
+    angle=_polar_angle_grad,
+)
 
 
 def _angle_reference(self: Any) -> Any:

@@ -154,6 +154,12 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
     return in_float64(lambda x, exponent: mul(x, pow(2.0, exponent)), x, exponent)
 
 
+ldexp.vjp(
+    self=lambda grad, other: ldexp(grad, adjoint(other)),
+    other=lambda grad, out: mul(mul(grad, adjoint(out)), math.log(2)),
+)
+
+
 @primitive(**float_metadata(np.sqrt, 1, values=(0.1, 4.0), cast=None))
 def sqrt(self: Tensor) -> Tensor:
     """Elementwise square root; NaN where a real element is negative."""

@@ -158,6 +158,14 @@ def multigammaln(self: Tensor, p: int) -> Tensor:
     return add(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
+@multigammaln.vjp
+def _(grad, self, p):
+    slope = digamma(self)
+    for j in range(1, p):
+        slope = add(slope, digamma(sub(self, j / 2)))
+    return mul(grad, slope)
+
+
 # ---- digamma, polygamma, zeta -----------------------------------------------------------------
 
 

@@ -213,12 +213,31 @@ def _factored_reference(factor: Any, upper: bool) -> Any:
     ),
     dtypes=FLOATS,
     tolerance=conditioned,
+    unbroadcast=True,
 )
 def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """X with ``L @ L.mH @ X == self`` for the Cholesky factor ``input2``."""
     lower = mH(input2) if upper else input2
     half = linalg_solve_triangular(lower, self, upper=False)
     return linalg_solve_triangular(mH(lower), half, upper=True)
+
+
+def _factor_grad(of_matrix: Any, factor: Any, upper: bool) -> Any:
+    """The gradient of a Cholesky factor from that of the matrix, which is Hermitian."""
+    if upper:
+        return lazy.triu(matmul(lazy.triu(factor), of_matrix))
+    return lazy.tril(matmul(of_matrix, lazy.tril(factor)))
+
+
+def _solved_factor_grad(grad: Any, out: Any, input2: Any, upper: bool) -> Any:
+    outer = matmul(cholesky_solve(grad, input2, upper), mH(out))
+    return _factor_grad(-(outer + mH(outer)), input2, upper)
+
+
+cholesky_solve.vjp(
+    self=lambda grad, input2, upper: cholesky_solve(grad, input2, upper),
+    input2=_solved_factor_grad,
+)
 
 
 @composite(
@@ -236,6 +255,12 @@ def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(
         lazy.eye(self.shape[-1], dtype=self.dtype, device=self.device), self, upper
     )
+
+
+@cholesky_inverse.vjp
+def _(grad, out, self, upper):
+    inner = matmul(matmul(out, grad + mH(grad)), out)
+    return _factor_grad(-inner, self, upper)
 
 
 # ---- inverses -----------------------------------------------------------------------------------

@@ -27,9 +27,11 @@ from coredispatch.registry.model.errors import ShapeError
 __all__ = [
     "gru_sequence",
     "gru_sequence_backward",
+    "gru_step",
     "last_states",
     "lstm_sequence",
     "lstm_sequence_backward",
+    "lstm_step",
     "rnn_sequence",
     "rnn_sequence_backward",
 ]
@@ -316,6 +318,42 @@ def lstm_sequence_backward(
     return a, b, c, d
 
 
+def _lstm_step_shapes(gates: Any, c0: Any) -> list[tuple[int, ...]]:
+    _expect("gates", gates, c0.shape[0], 4 * c0.shape[1])
+    return [tuple(c0.shape), tuple(c0.shape)]
+
+
+@composite(
+    out=_lstm_step_shapes,
+    reference=reference.lstm_step,
+    samples=reference.lstm_step_samples,
+    **_METADATA,
+)
+def lstm_step(gates: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
+    """What a cell makes of its gates ``(N, 4H)``, all parts added: the next states ``(N, H)``.
+
+    Its derivative reads no weights, so that a frozen one is not kept, unlike that of a sequence.
+    """
+    i, f, g, o = wide(gates).chunk(4, -1)
+    cell = f.sigmoid() * wide(c0) + i.sigmoid() * g.tanh()
+    return narrow(o.sigmoid() * cell.tanh(), gates), narrow(cell, gates)
+
+
+@lstm_step.vjp
+def _(grads, gates, c0):
+    of_output, of_cell = _known(grads)
+    i, f, g, o = wide(gates).chunk(4, -1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    before = wide(c0)
+    bent = (f * before + i * g).tanh()
+    total = None if of_output is None else of_output * o * (1 - bent * bent)
+    if of_cell is not None:
+        total = of_cell if total is None else total + of_cell
+    last = lazy.zeros_like(o) if of_output is None else of_output * bent * o * (1 - o)
+    parts = [total * g * i * (1 - i), total * before * f * (1 - f), total * i * (1 - g * g), last]
+    return lambda: narrow(lazy.cat(parts, -1), gates), lambda: narrow(total * f, c0)
+
+
 # ---- GRU --------------------------------------------------------------------------------------
 
 
@@ -432,6 +470,45 @@ def gru_sequence_backward(
     results = _stacked(inputs, not reverse), _stacked(hidden, not reverse), dh
     a, b, c = [narrow(x, before) for x in results]
     return a, b, c
+
+
+def _gru_step_shape(gates: Any, state_gates: Any, h0: Any) -> tuple[int, ...]:
+    for name, part in (("gates", gates), ("state_gates", state_gates)):
+        _expect(name, part, h0.shape[0], 3 * h0.shape[1])
+    return tuple(h0.shape)
+
+
+@composite(
+    out=_gru_step_shape,
+    reference=reference.gru_step,
+    samples=reference.gru_step_samples,
+    **_METADATA,
+)
+def gru_step(gates: Tensor, state_gates: Tensor, h0: Tensor) -> Tensor:
+    """What a cell makes of the input's and the state's part of its gates ``(N, 3H)``: ``(N, H)``.
+
+    Like :func:`lstm_step` it reads no weights.
+    """
+    xr, xz, xn = wide(gates).chunk(3, -1)
+    hr, hz, hn = wide(state_gates).chunk(3, -1)
+    new = (xn + (xr + hr).sigmoid() * hn).tanh()
+    return narrow(new + (xz + hz).sigmoid() * (wide(h0) - new), gates)
+
+
+@gru_step.vjp
+def _(grad, gates, state_gates, h0):
+    xr, xz, xn = wide(gates).chunk(3, -1)
+    hr, hz, hn = wide(state_gates).chunk(3, -1)
+    reset, update = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+    new, total = (xn + reset * hn).tanh(), wide(grad)
+    d_update = total * (wide(h0) - new) * update * (1 - update)
+    d_new = total * (1 - update) * (1 - new * new)
+    d_reset = d_new * hn * reset * (1 - reset)
+    return (
+        lambda: narrow(lazy.cat([d_reset, d_update, d_new], -1), gates),
+        lambda: narrow(lazy.cat([d_reset, d_update, d_new * reset], -1), state_gates),
+        lambda: narrow(total * update, h0),
+    )
 
 
 # ---- plain ------------------------------------------------------------------------------------

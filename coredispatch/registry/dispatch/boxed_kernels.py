@@ -15,7 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     enter,
     push_and_call,
 )
-from coredispatch.registry.model.errors import CoreDispatchError, OpError
+from coredispatch.registry.model.errors import CoreDispatchError, DTypeError, OpError
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.wiring import HOOKS
 
@@ -89,6 +89,8 @@ class LayerEntry(Entry):
 
     def redispatch(self, *args: Any) -> Any:
         """Redispatch with other arguments: their keys count, this layer's is masked."""
+        if len(args) != self.op.arity:
+            raise incomplete(self.op, args, "redispatch")
         if self.op.canonical:
             args = canonicalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.down)
@@ -98,6 +100,8 @@ class LayerEntry(Entry):
 
         The layers above it, which have had their turn, stay masked.
         """
+        if len(args) != self.op.arity:
+            raise incomplete(self.op, args, "again")
         if self.op.canonical:
             args = canonicalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.mask)
@@ -111,6 +115,15 @@ class LayerEntry(Entry):
     def run_below(self, fn: Any, *args: Any) -> Any:
         """``fn(*args)`` with this layer and those above it masked for every operator in it."""
         return push_and_call(fn, args, self.down)
+
+
+def incomplete(op: Dispatcher, args: tuple[Any, ...], method: str) -> Exception:
+    """The error of a layer's kernel that passes on more or fewer arguments than ``op`` has."""
+    signature: Any = getattr(op, "signature", op.name)
+    return DTypeError(
+        f"call.{method} of {op.name!r} got {len(args)} arguments, the operator has {op.arity}",
+        fix=f"pass each in its order, defaults included: the signature is {signature}",
+    )
 
 
 def decomposed(entry: Entry, args: tuple[Any, ...]) -> Any:
