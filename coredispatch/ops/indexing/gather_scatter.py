@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.indexing.rules import gathered, require_index, scattered, within_bounds
+from coredispatch.ops.reduction.sums import product_of_others
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
@@ -269,9 +270,23 @@ def scatter_reduce(
         out = scatter_reduce(wide[0], 0, wide[1], wide[2], reduce, include_self=include_self)
         return shape.reshape(out, ())
     index = within_bounds(index, self.shape[d])
-    # All pairs of a place and a source along dim; places outside the index keep their value.
-    block = tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
+    # Places outside the index keep their value.
+    block = _block(index, d)
     own = self[block]
+    values, hits = _pairs(self, d, index, src, include_self)
+    reduced = _reduced(values, hits, reduce)
+    kept = lazy.movedim(lazy.any(hits, -1), -1, d)
+    return lazy.index_put(self, block, lazy.where(kept, lazy.movedim(reduced, -1, d), own))
+
+
+def _block(index: Any, d: int) -> tuple[slice, ...]:
+    """Where ``index`` lies in a tensor that it is scattered to along dimension ``d``."""
+    return tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
+
+
+def _pairs(self: Any, d: int, index: Any, src: Any, include_self: bool) -> tuple[Any, Any]:
+    """All pairs of a place and a source along ``d``, sources last: the values, and which meet."""
+    own = self[_block(index, d)]
     src = src[tuple(slice(n) for n in index.shape)]
     index, src = lazy.movedim(index, d, -1), lazy.movedim(src, d, -1)
     places = shape.unsqueeze(lazy.arange(self.shape[d], device=self.device), 1)
@@ -282,9 +297,88 @@ def scatter_reduce(
         sizes = (*hits.shape[:-1], src.shape[-1])
         values = lazy.cat([mine, shape.expand(values, sizes)], -1)
         hits = lazy.cat([lazy.ones_like(mine, dtype=hits.dtype), hits], -1)
-    reduced = _reduced(values, hits, reduce)
-    kept = lazy.movedim(lazy.any(hits, -1), -1, d)
-    return lazy.index_put(self, block, lazy.where(kept, lazy.movedim(reduced, -1, d), own))
+    return values, hits
+
+
+def _reduced_self_grad(
+    grad: Any, self: Any, dim: int, index: Any, src: Any, out: Any, reduce: str, include_self: bool
+) -> Any:
+    if 0 in index.shape:
+        return grad
+    if not self.ndim:
+        tensors = [shape.reshape(x, (1,)) for x in (grad, self, index, src, out)]
+        grad, self, index, src, out = tensors
+        one = _reduced_self_grad(grad, self, 0, index, src, out, reduce, include_self)
+        return shape.reshape(one, ())
+    if not include_self:  # only of places that nothing went to
+        return scatter(grad, dim, index, 0)
+    if reduce == "sum":
+        return grad
+    if reduce == "prod":
+        d = normalize_dim(dim, self.ndim)
+        own = lazy.select(_product_grads(grad, self, d, index, src, True), -1, 0)
+        return lazy.index_put(grad, _block(index, d), lazy.movedim(own, -1, d))
+    share, mine = _shares(grad, self, dim, index, src, out, reduce, True)
+    return share if mine is None else share * mine
+
+
+def _reduced_src_grad(
+    grad: Any, self: Any, dim: int, index: Any, src: Any, out: Any, reduce: str, include_self: bool
+) -> Any:
+    if 0 in index.shape:
+        return lazy.zeros_like(src)
+    if not self.ndim:
+        tensors = [shape.reshape(x, (1,)) for x in (grad, self, index, src, out)]
+        grad, self, index, wide, out = tensors
+        one = _reduced_src_grad(grad, self, 0, index, wide, out, reduce, include_self)
+        return shape.reshape(one, src.shape)
+    sizes = tuple(src.shape)
+    if reduce == "sum":
+        return _read_back(grad, dim, index, sizes)
+    if reduce == "prod":
+        d = normalize_dim(dim, self.ndim)
+        pairs = _product_grads(grad, self, d, index, src, include_self)
+        each = lazy.sum(pairs, -2)
+        each = lazy.movedim(lazy.narrow(each, -1, int(include_self), index.shape[d]), -1, d)
+        return lazy.index_put(lazy.zeros_like(src), tuple(slice(n) for n in index.shape), each)
+    share, mine = _shares(grad, self, dim, index, src, out, reduce, include_self)
+    back = _read_back(share, dim, index, sizes)
+    return back if mine is None else back * _alike(src, _read_back(out, dim, index, sizes))
+
+
+def _alike(x: Any, out: Any) -> Any:
+    """1 where ``x`` is the extremum ``out``, else 0."""
+    return lazy.eq(x, out).to_dtype(x.dtype)
+
+
+def _shares(
+    grad: Any, self: Any, dim: int, index: Any, src: Any, out: Any, reduce: str, include_self: bool
+) -> tuple[Any, Any]:
+    """What each value gets that a mean or an extremum is made of; of an extremum also which of
+    ``self`` it is.
+    """
+    mine, theirs = None, lazy.ones_like(index, dtype=self.dtype)
+    if reduce == "mean":
+        own = lazy.ones_like(self)
+    else:
+        part = src[tuple(slice(n) for n in index.shape)]
+        theirs = _alike(part, lazy.gather(out, dim, index))
+        own = mine = _alike(self, out)
+    if not include_self:
+        own = scatter(own, dim, index, 0)
+    count = scatter_add(own, dim, index, theirs)
+    return grad / lazy.clamp(count, 1), mine
+
+
+def _product_grads(grad: Any, self: Any, d: int, index: Any, src: Any, include_self: bool) -> Any:
+    """The gradient of each factor at each place of a product; exact with zeros."""
+    values, hits = _pairs(self, d, index, src, include_self)
+    others = product_of_others(lazy.masked_fill(values, lazy.logical_not(hits), 1))
+    grad = shape.unsqueeze(lazy.movedim(grad[_block(index, d)], d, -1), -1)
+    return lazy.masked_fill(others * grad, lazy.logical_not(hits), 0)
+
+
+scatter_reduce.vjp(self=_reduced_self_grad, src=_reduced_src_grad)
 
 
 def _neutral(reduce: str, dtype: Any) -> Any:

@@ -152,8 +152,8 @@ def _of_each(grad: Any, elements: Any, reduction: str) -> Any:
 
 smooth_l1_loss.vjp(
     input=_smooth_grad,
-    target=lambda grad, input, target, reduction, beta: (
-        _smooth_grad(grad, target, input, reduction, beta)
+    target=lambda grad, input, target, reduction, beta: _smooth_grad(
+        grad, target, input, reduction, beta
     ),
 )
 
@@ -186,8 +186,8 @@ def _huber_grad(grad: Any, input: Any, target: Any, reduction: str, delta: float
 
 huber_loss.vjp(
     input=_huber_grad,
-    target=lambda grad, input, target, reduction, delta: (
-        _huber_grad(grad, target, input, reduction, delta)
+    target=lambda grad, input, target, reduction, delta: _huber_grad(
+        grad, target, input, reduction, delta
     ),
 )
 
