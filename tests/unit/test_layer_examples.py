@@ -260,6 +260,33 @@ def test_a_layer_may_serve_the_reads_of_its_wrappers(load: Any) -> None:
         x.stride()
 
 
+@pytest.mark.parametrize("method", ["again", "redispatch"])
+def test_a_layer_that_passes_on_other_than_all_arguments_is_told_so(load: Any, method: str) -> None:
+    from coredispatch.plugin import Layer
+
+    class Careless(Wrapper):
+        layer = "careless"
+
+    def multiply(call: Any, a: Any, b: Any) -> Any:
+        return getattr(call, method)(Careless.of(a).value, b, 1)  # one too many
+
+    def total(call: Any, x: Any, *options: Any) -> Any:
+        return getattr(call, method)(Careless.of(x).value)  # without the options
+
+    kernels = {"mul": multiply, "sum": total}
+    load("careless", lambda r: r.layer(Layer("careless", kernels=kernels, wraps=True)))
+    x = Careless.wrap(cd.ones(2))
+    for run, message in (
+        (lambda: x * 2, f"call.{method} of 'mul' got 3 arguments, the operator has 2"),
+        (lambda: x.sum(), f"call.{method} of 'sum' got 1 arguments, the operator has 4"),
+    ):
+        with pytest.raises(TypeError, match=message) as caught:
+            run()
+        # The innermost line of the program's own is the author's.
+        own = [entry for entry in caught.traceback if entry.path.name == "test_layer_examples.py"]
+        assert own[-1].name in ("multiply", "total")
+
+
 def test_a_layer_that_passes_its_wrapper_on_is_named(load: Any) -> None:
     from coredispatch.plugin import Layer
 

@@ -86,6 +86,102 @@ def test_what_is_saved_follows_from_what_requires_grad(name: str) -> None:
     assert saved_elements(lambda: run(x, c, w, f)) == expected
 
 
+def saved_bytes(run: Any) -> int:
+    """Bytes of the distinct storages that ``run`` saves."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: cd.Tensor) -> cd.Tensor:
+        storage = tensor.untyped_storage()
+        seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        kept = run()
+    del kept
+    return sum(seen.values())
+
+
+S, V, ROW = (16, 16), (16, 3), (16,)
+PLACES = np.random.default_rng(0).integers(0, 16, S)
+LSTM = ((5, 8), (5, 8), (5, 8), (32, 8), (32, 8), (32,), (32,))
+GRU = ((5, 8), (5, 8), (24, 8), (24, 8), (24,), (24,))
+
+
+def reduced(kind: str) -> Any:
+    return lambda a, b: cd.scatter_reduce(a, 1, cd.tensor(PLACES), b, kind)
+
+
+def lstm_cell(x: Any, h: Any, c: Any, *weights: Any) -> Any:
+    return cd.lstm_cell(x, (h, c), *weights)
+
+
+BYTES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
+    # name: (what runs, the shapes of its arguments, PyTorch's bytes by which require grad)
+    "cdist": (cd.cdist, (S, S), {"0": 3072, "1": 3072, "01": 3072}),
+    "cdist, p=1": (lambda a, b: cd.cdist(a, b, 1.0), (S, S), {"0": 3072, "01": 3072}),
+    "cdist, many rows": (cd.cdist, ((40, 16), (40, 16)), {"0": 11520, "01": 11520}),
+    "pdist": (F.pdist, (S,), {"0": 1504}),
+    "cross": (cd.linalg.cross, (V, V), {"0": 192, "1": 192, "01": 384}),
+    "bilinear": (
+        F.bilinear,
+        ((16, 5), (16, 6), (7, 5, 6), (7,)),
+        {"0": 1224, "1": 1160, "2": 704, "3": 0, "0123": 1544},
+    ),
+    "huber_loss": (F.huber_loss, (S, S), {"0": 2048, "1": 2048, "01": 2048}),
+    "smooth_l1_loss": (F.smooth_l1_loss, (S, S), {"0": 2048, "1": 2048, "01": 2048}),
+    "mse_loss": (F.mse_loss, (S, S), {"0": 2048, "01": 2048}),
+    "glu": (F.glu, (S,), {"0": 1024}),
+    "normalize": (F.normalize, (S,), {"0": 1152}),
+    "cosine_similarity": (F.cosine_similarity, (S, S), {"0": 2176, "01": 4352}),
+    "kthvalue": (lambda x: x.kthvalue(3, 1), (S,), {"0": 128}),
+    "matrix_exp": (cd.linalg.matrix_exp, (S,), {"0": 1024}),
+    "cholesky_inverse": (cd.cholesky_inverse, (S,), {"0": 2048}),
+    "cholesky_solve": (cd.cholesky_solve, (S, S), {"0": 3072, "01": 3072}),
+    "ldexp": (cd.ldexp, (S, S), {"0": 2048, "1": 1024, "01": 2048}),
+    "tanhshrink": (F.tanhshrink, (S,), {"0": 1024}),
+    "multigammaln": (lambda x: cd.special.multigammaln(x + 2, 3), (S,), {"0": 1024}),
+    "polar": (cd.polar, (S, S), {"0": 2048, "1": 2048, "01": 2048}),
+    "xlog1py": (cd.special.xlog1py, (S, S), {"0": 2048, "1": 2048, "01": 2048}),
+    "scatter_reduce, prod": (reduced("prod"), (S, S), {"0": 5120, "1": 5120, "01": 5120}),
+    "scatter_reduce, amax": (reduced("amax"), (S, S), {"0": 5120, "01": 5120}),
+    "scatter_reduce, mean": (reduced("mean"), (S, S), {"0": 5120, "01": 5120}),
+    "index_reduce": (
+        lambda a, b: cd.index_reduce(a, 0, cd.arange(16), b, "prod"),
+        (S, S),
+        {"0": 3200, "01": 3200},
+    ),
+    "lstm_cell": (
+        lstm_cell,
+        LSTM,
+        {"0": 1984, "1": 1984, "2": 800, "3": 1120, "5": 960, "3456": 1280, "0123456": 3328},
+    ),
+    "gru_cell": (
+        cd.gru_cell,
+        GRU,
+        {"0": 1728, "1": 1728, "2": 1120, "4": 960, "2345": 1280, "012345": 2816},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "which"), [(name, which) for name, entry in BYTES.items() for which in entry[2]]
+)
+def test_as_few_bytes_are_saved_as_in_pytorch(name: str, which: str) -> None:
+    """PyTorch's bytes are those of its hooks for the same program; a fifth more is allowed."""
+    run, shapes, known = BYTES[name]
+    arguments = [leaf(*shape).detach().float() for shape in shapes]
+    for place in which:
+        arguments[int(place)].requires_grad_()
+    assert saved_bytes(lambda: run(*arguments)) <= 1.2 * known[which]
+
+
+def test_a_distance_keeps_no_difference_of_rows() -> None:
+    """Bytes grow with the rows and the distances, not with rows times rows times columns."""
+    for rows in (8, 32, 128):
+        x, y = leaf(rows, 16), leaf(rows, 16)
+        assert saved_bytes(lambda x=x, y=y: cd.cdist(x, y)) == 8 * (2 * rows * 16 + rows * rows)
+
+
 def test_what_needs_no_saved_tensor_may_run_twice() -> None:
     x = leaf(3)
     y = (x * 2 + x).reshape(1, 3).sum()
