@@ -133,6 +133,16 @@ BYTES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
     "glu": (F.glu, (S,), {"0": 1024}),
     "normalize": (F.normalize, (S,), {"0": 1152}),
     "cosine_similarity": (F.cosine_similarity, (S, S), {"0": 2176, "01": 4352}),
+    "interpolate": (
+        lambda x: [F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "bicubic")],
+        ((2, 4, 8, 8),),
+        {"0": 0},
+    ),
+    "interpolate, antialias": (
+        lambda x: F.interpolate(x, size=(5, 5), mode="bilinear", antialias=True),
+        ((2, 4, 8, 8),),
+        {"0": 0},
+    ),
     "kthvalue": (lambda x: x.kthvalue(3, 1), (S,), {"0": 128}),
     "matrix_exp": (cd.linalg.matrix_exp, (S,), {"0": 1024}),
     "cholesky_inverse": (cd.cholesky_inverse, (S,), {"0": 2048}),

@@ -88,6 +88,7 @@ _BY_CALL: dict[str, Callable[[OpNode], str]] = {
     "adaptive_avg_pool": lambda node: _of_average(node.shape),
     "avg_pool": lambda node: f"AvgPool{len(node.shape) - 2}DBackward0",
     "clamp": lambda node: f"ClampBackward{int(node.next_edges[1:] == [None, None])}",
+    "interpolate": lambda node: _of_area(node.shape),
     "grid_sample": lambda node: f"GridSampler{len(node.shape) - 2}DBackward0",
     "adaptive_max_pool": lambda node: _of_maxima("AdaptiveMaxPool{}D", node.shape),
     "max_pool": lambda node: _of_maxima("MaxPool{}DWithIndices", node.shape),
@@ -112,6 +113,11 @@ def _of_average(shape: Any) -> str:
     """An average over all places is a mean in PyTorch, in one dimension excepted."""
     whole = len(shape) > 3 and all(size == 1 for size in shape[2:])
     return "MeanBackward1" if whole else f"AdaptiveAvgPool{len(shape) - 2}DBackward0"
+
+
+def _of_area(shape: Any) -> str:
+    """Resampling by areas is an adaptive average there."""
+    return "SqueezeBackward1" if len(shape) == 3 else _of_average(shape)
 
 
 def _of_maxima(name: str, shape: Any) -> str:

@@ -198,6 +198,7 @@ def _of_split(sections: Any) -> str:
 
 #: (the arguments that are read, what they tell)
 _CALLS: dict[str, tuple[tuple[str, ...], Callable[..., Names]]] = {
+    "bilinear": (("bias",), lambda bias: "ViewBackward0" if bias is None else "AddBackward0"),
     "cross_entropy": (("input", "target", "label_smoothing"), _of_cross_entropy),
     "diag": (("self",), _of_diag),
     "gru": (("bidirectional", "batch_first"), _of_recurrent),

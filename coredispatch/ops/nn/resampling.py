@@ -29,9 +29,9 @@ _SMOOTH_CUBIC = -0.5  # the slope with antialias, as in Pillow
 _CUBIC = -0.75  # the slope at distance 1, in Keys, "Cubic convolution interpolation", 1981
 
 
-def _new_sizes(input: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[float | None]]:
+def _new_sizes(shape: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[float | None]]:
     """Output sizes, and the scale factors where they were given."""
-    spatial = tuple(input.shape[2:])
+    spatial = tuple(shape[2:])
     n = len(spatial)
     if (size is None) == (scale_factor is None):
         raise ArgumentError("one of size and scale_factor is needed", fix="give exactly one")
@@ -122,7 +122,7 @@ def _interpolate_reference(
     antialias: bool = False,
 ) -> Any:
     """Dimension by dimension."""
-    sizes, factors = _new_sizes(input, size, scale_factor)
+    sizes, factors = _new_sizes(input.shape, size, scale_factor)
     if recompute_scale_factor:
         factors = [None] * len(sizes)
     x = input
@@ -209,7 +209,7 @@ def interpolate(
         raise ArgumentError(
             f"mode {mode!r} does not take align_corners", fix="use a linear mode, or 'bicubic'"
         )
-    sizes, factors = _new_sizes(input, size, scale_factor)
+    sizes, factors = _new_sizes(input.shape, size, scale_factor)
     if min(sizes) < 1 or 0 in input.shape[2:]:
         raise ShapeError(
             f"the output of an input of shape {tuple(input.shape)} would have size {sizes}",
@@ -240,52 +240,78 @@ def _resampled(
     x: Tensor, dim: int, target: int, factor: float | None, mode: str, align_corners: bool
 ) -> Tensor:
     """One dimension of :func:`interpolate`."""
-    source = x.shape[dim]
+    total: Any = None
+    for places, share in _taps(x, x.shape[dim], target, factor, mode, align_corners):
+        term = x.index_select(dim, places)
+        if share is not None:
+            term = term * _along(share, x, dim)
+        total = term if total is None else term + total
+    return total
+
+
+def _along(share: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Numbers for the places of dimension ``dim``, shaped to broadcast against ``x``."""
+    return share.reshape(-1, *(1,) * (x.ndim - dim - 1))
+
+
+def _taps(
+    x: Tensor, source: int, target: int, factor: float | None, mode: str, align_corners: bool
+) -> list[tuple[Tensor, Tensor | None]]:
+    """The elements that each new one is made of: their places, and what they are multiplied by.
+
+    ``x`` gives the dtype and the device.
+    """
     if mode not in _SMOOTH:
         # PyTorch computes the position in single precision whatever the dtype.
         place = lazy.arange(target, dtype="float32", device=x.device)
         if mode == "nearest-exact":
             place = place + 0.5
         at = (place * _ratio(source, target, factor)).floor().to(int64)
-        return x.index_select(dim, at.clamp_max(source - 1))
+        return [(at.clamp_max(source - 1), None)]
     place = lazy.arange(target, dtype=x.dtype, device=x.device)
     if align_corners:
         # One rounding less than a multiplication by the ratio.
         at = place * (source - 1) / max(target - 1, 1)
     else:
         at = (place + 0.5) * _ratio(source, target, factor) - 0.5
-    trailing = (1,) * (x.ndim - dim - 1)
     if mode == "bicubic":
-        return _cubic(x, dim, at, trailing)
+        return _cubic_taps(source, at)
     at = at.clamp_min(0)
     low = at.floor().to(int64).clamp_max(source - 1)
-    share = (at - low.to(x.dtype)).reshape(-1, *trailing)
-    lower = x.index_select(dim, low)
-    upper = x.index_select(dim, (low + 1).clamp_max(source - 1))
-    return lower * (1 - share) + upper * share
+    share = at - low.to(x.dtype)
+    return [(low, 1 - share), ((low + 1).clamp_max(source - 1), share)]
 
 
-def _cubic(x: Tensor, dim: int, at: Tensor, trailing: tuple[int, ...]) -> Tensor:
+def _cubic_taps(source: int, at: Tensor) -> list[tuple[Tensor, Tensor | None]]:
     """Cubic convolution of the four elements around each position ``at``; edges are repeated."""
     low = at.floor()
-    share = (at - low).reshape(-1, *trailing)
-    total: Any = 0
+    share = at - low
+    taps: list[tuple[Tensor, Tensor | None]] = []
     for offset in range(-1, 3):
         distance = share + 1 if offset == -1 else share if offset == 0 else offset - share
         if offset in (0, 1):
             weight = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
         else:
             weight = (((distance - 5) * distance + 8) * distance - 4) * _CUBIC
-        places = (low.to(int64) + offset).clamp(0, x.shape[dim] - 1)
-        total = x.index_select(dim, places) * weight + total
-    return total
+        taps.append(((low.to(int64) + offset).clamp(0, source - 1), weight))
+    return taps
 
 
 def _filtered(
     x: Tensor, dim: int, target: int, factor: float | None, mode: str, align_corners: bool
 ) -> Tensor:
     """One dimension of :func:`interpolate` with ``antialias``: a product with the filter."""
-    source = x.shape[dim]
+    shares = _filter(x, x.shape[dim], target, factor, mode, align_corners)
+    return x.transpose(dim, -1).matmul(shares.mT).transpose(dim, -1)
+
+
+def _filter(
+    x: Tensor, source: int, target: int, factor: float | None, mode: str, align_corners: bool
+) -> Tensor:
+    """The share of each input position, by column, in each output position.
+
+    ``x`` gives the dtype and the device.
+    """
     if align_corners:
         scale = (source - 1) / (target - 1) if target > 1 else 0.0
     else:
@@ -306,5 +332,36 @@ def _filtered(
         far = (((d - 5) * d + 8) * d - 4) * a
         shares = lazy.where(d < 1, near, far.masked_fill(d >= 2, 0))
     shares = shares.masked_fill((place < first) | (place >= last), 0)
-    shares = shares / shares.sum(1, True)
-    return x.transpose(dim, -1).matmul(shares.mT).transpose(dim, -1)
+    return shares / shares.sum(1, True)
+
+
+@interpolate.vjp
+def _(
+    grad, input_shape, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+):
+    sizes, factors = _new_sizes(input_shape, size, scale_factor)
+    if mode == "area":
+        return lazy.adaptive_avg_pool_backward(grad, input_shape, sizes)
+    if recompute_scale_factor:
+        factors = [None] * len(sizes)
+    # The same numbers as in the forward pass, which kept none: they follow from the sizes.
+    x, corners = wide(grad) if mode in _SMOOTH else grad, bool(align_corners)
+    for dim, (target, factor) in reversed(list(enumerate(zip(sizes, factors), 2))):
+        source = input_shape[dim]
+        if antialias:
+            shares = _filter(x, source, target, factor, mode, corners)
+            x = x.transpose(dim, -1).matmul(shares).transpose(dim, -1)
+        else:
+            x = _spread(x, dim, source, _taps(x, source, target, factor, mode, corners))
+    return narrow(x, grad)
+
+
+def _spread(
+    grad: Tensor, dim: int, source: int, taps: list[tuple[Tensor, Tensor | None]]
+) -> Tensor:
+    """The transpose of :func:`_resampled`: what each element gets of those that it was part of."""
+    total = grad.new_zeros((*grad.shape[:dim], source, *grad.shape[dim + 1 :]))
+    for places, share in taps:
+        part = grad if share is None else grad * _along(share, grad, dim)
+        total = total.index_add(dim, places, part)
+    return total
