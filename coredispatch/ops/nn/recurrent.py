@@ -14,7 +14,8 @@ from coredispatch.ops.nn.recurrent_sequences import (
     gru_step,
     last_states,
     lstm_sequence,
-    lstm_step,
+    lstm_step_cell,
+    lstm_step_output,
     rnn_sequence,
 )
 from coredispatch.ops.support import lazy
@@ -384,7 +385,9 @@ def _step(
     own, past = lazy.linear(x, w_ih, b_ih), lazy.linear(states[0], w_hh, b_hh)
     ends: list[Tensor]
     if mode == "lstm":
-        ends = list(lstm_step(own + past, states[1]))
+        gates = own + past
+        cell = lstm_step_cell(gates, states[1])
+        ends = [lstm_step_output(gates, cell), cell]
     elif mode == "gru":
         ends = [gru_step(own, past, states[0])]
     else:

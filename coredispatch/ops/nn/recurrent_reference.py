@@ -335,11 +335,15 @@ def _sample(
     return Sample(x, hx, params, biases, layers, 0.0, True, both, batch_first)
 
 
-def lstm_step(gates: Any, c0: Any) -> Any:
-    """The states after the gates, each added up already."""
-    i, f, g, o = np.split(gates, 4, -1)
-    cell = _sigmoid(f) * c0 + _sigmoid(i) * np.tanh(g)
-    return _sigmoid(o) * np.tanh(cell), cell
+def lstm_step_cell(gates: Any, c0: Any) -> Any:
+    """The cell after the gates, each added up already."""
+    i, f, g, _ = np.split(gates, 4, -1)
+    return _sigmoid(f) * c0 + _sigmoid(i) * np.tanh(g)
+
+
+def lstm_step_output(gates: Any, cell: Any) -> Any:
+    """The output after the gates and the cell."""
+    return _sigmoid(np.split(gates, 4, -1)[3]) * np.tanh(cell)
 
 
 def lstm_step_samples(make: Any) -> Iterator[Sample]:

@@ -31,7 +31,8 @@ __all__ = [
     "last_states",
     "lstm_sequence",
     "lstm_sequence_backward",
-    "lstm_step",
+    "lstm_step_cell",
+    "lstm_step_output",
     "rnn_sequence",
     "rnn_sequence_backward",
 ]
@@ -318,40 +319,67 @@ def lstm_sequence_backward(
     return a, b, c, d
 
 
-def _lstm_step_shapes(gates: Any, c0: Any) -> list[tuple[int, ...]]:
-    _expect("gates", gates, c0.shape[0], 4 * c0.shape[1])
-    return [tuple(c0.shape), tuple(c0.shape)]
+def _lstm_step_shape(gates: Any, state: Any) -> tuple[int, ...]:
+    _expect("gates", gates, state.shape[0], 4 * state.shape[1])
+    return tuple(state.shape)
 
 
 @composite(
-    out=_lstm_step_shapes,
-    reference=reference.lstm_step,
+    out=_lstm_step_shape,
+    reference=reference.lstm_step_cell,
     samples=reference.lstm_step_samples,
     **_METADATA,
 )
-def lstm_step(gates: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
-    """What a cell makes of its gates ``(N, 4H)``, all parts added: the next states ``(N, H)``.
+def lstm_step_cell(gates: Tensor, c0: Tensor) -> Tensor:
+    """The next cell state ``(N, H)`` of gates ``(N, 4H)`` to which all parts are added.
 
-    Its derivative reads no weights, so that a frozen one is not kept, unlike that of a sequence.
+    Its derivative reads no weights, so that they are not kept for it, unlike that of a sequence.
     """
-    i, f, g, o = wide(gates).chunk(4, -1)
-    cell = f.sigmoid() * wide(c0) + i.sigmoid() * g.tanh()
-    return narrow(o.sigmoid() * cell.tanh(), gates), narrow(cell, gates)
+    i, f, g, _ = wide(gates).chunk(4, -1)
+    return narrow(f.sigmoid() * wide(c0) + i.sigmoid() * g.tanh(), gates)
 
 
-@lstm_step.vjp
-def _(grads, gates, c0):
-    of_output, of_cell = _known(grads)
-    i, f, g, o = wide(gates).chunk(4, -1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    before = wide(c0)
-    bent = (f * before + i * g).tanh()
-    total = None if of_output is None else of_output * o * (1 - bent * bent)
-    if of_cell is not None:
-        total = of_cell if total is None else total + of_cell
-    last = lazy.zeros_like(o) if of_output is None else of_output * bent * o * (1 - o)
-    parts = [total * g * i * (1 - i), total * before * f * (1 - f), total * i * (1 - g * g), last]
-    return lambda: narrow(lazy.cat(parts, -1), gates), lambda: narrow(total * f, c0)
+def _of_cell_gates(grad: Any, gates: Any, c0: Any) -> Any:
+    i, f, g, _ = wide(gates).chunk(4, -1)
+    i, f, g, total = i.sigmoid(), f.sigmoid(), g.tanh(), wide(grad)
+    parts = [total * g * i * (1 - i), total * wide(c0) * f * (1 - f), total * i * (1 - g * g)]
+    return narrow(lazy.cat([*parts, lazy.zeros_like(total)], -1), gates)
+
+
+lstm_step_cell.vjp(
+    gates=_of_cell_gates,
+    c0=lambda grad, gates: narrow(wide(grad) * wide(gates).chunk(4, -1)[1].sigmoid(), grad),
+)
+
+
+@composite(
+    out=_lstm_step_shape,
+    reference=reference.lstm_step_output,
+    samples=reference.lstm_step_samples,
+    **_METADATA,
+)
+def lstm_step_output(gates: Tensor, cell: Tensor) -> Tensor:
+    """The output ``(N, H)`` of gates ``(N, 4H)`` and of what :func:`lstm_step_cell` makes of them.
+
+    Its derivative reads no weights either.
+    """
+    return narrow(wide(gates).chunk(4, -1)[3].sigmoid() * wide(cell).tanh(), gates)
+
+
+def _of_output_gates(grad: Any, gates: Any, cell: Any) -> Any:
+    o = wide(gates).chunk(4, -1)[3].sigmoid()
+    last = wide(grad) * wide(cell).tanh() * o * (1 - o)
+    nothing = lazy.zeros_like(last)
+    return narrow(lazy.cat([nothing, nothing, nothing, last], -1), gates)
+
+
+def _of_output_cell(grad: Any, gates: Any, cell: Any) -> Any:
+    bent = wide(cell).tanh()
+    o = wide(gates).chunk(4, -1)[3].sigmoid()
+    return narrow(wide(grad) * o * (1 - bent * bent), cell)
+
+
+lstm_step_output.vjp(gates=_of_output_gates, cell=_of_output_cell)
 
 
 # ---- GRU --------------------------------------------------------------------------------------
@@ -487,7 +515,7 @@ def _gru_step_shape(gates: Any, state_gates: Any, h0: Any) -> tuple[int, ...]:
 def gru_step(gates: Tensor, state_gates: Tensor, h0: Tensor) -> Tensor:
     """What a cell makes of the input's and the state's part of its gates ``(N, 3H)``: ``(N, H)``.
 
-    Like :func:`lstm_step` it reads no weights.
+    Like that of :func:`lstm_step_cell` its derivative reads no weights.
     """
     xr, xz, xn = wide(gates).chunk(3, -1)
     hr, hz, hn = wide(state_gates).chunk(3, -1)
