@@ -124,7 +124,9 @@ def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Te
     return exponential.pow(sum(exponential.pow(size, p), dim, keepdim), 1 / p)
 
 
-def power_norm_grad(grad, out, self, p, dim, keepdim):
+def power_norm_grad(
+    grad: Any, out: Any, self: Any, p: float, dim: IntList | None, keepdim: bool
+) -> Any:
     """The gradient of :func:`power_norm`, whose result is ``out``."""
     shape = self.shape
     if p == 0:
