@@ -301,7 +301,8 @@ def _data(self: DTensor) -> Any:
 def _emptied(self: DTensor, device: Any) -> DTensor:
     """An uninitialised DTensor of the same layout, with its parts on `device`."""
     local = TABLE.operator("empty_like")(self._local_tensor, device=device)
-    return wrapped(local, self.device_mesh, self.placements, tuple(self.shape))
+    made: DTensor = wrapped(local, self.device_mesh, self.placements, tuple(self.shape))
+    return made
 
 
 DTensor._emptied = _emptied  # type: ignore[attr-defined]
