@@ -10,7 +10,7 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.creation import shared_with, tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.dtypes import uint8
+from coredispatch.registry.model.dtypes import bool_, uint8
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.wiring import HOOKS, SLOTS
 
@@ -56,17 +56,20 @@ def assign(target: Any, index: Any, value: Any) -> None:
             raise DTypeError(
                 f"cannot assign {type(value).__name__} to a tensor", fix="assign a tensor or number"
             )
-    if isinstance(value, TensorBase) and value.dtype.is_complex and not target.dtype.is_complex:
-        value = value.to(target.dtype)  # type: ignore[attr-defined]  # warns
     if type(index) is not int and type(index) is not slice:
         index = normal_index(index)
     else:
         index = (index,)
     given: Any = value
     is_tensor = isinstance(value, TensorBase)
-    if is_tensor and given.device != target.device and _is_view(index):
-        # As in PyTorch: what is copied into a view of the target may lie on any device.
-        value = given.to(target.device)
+    if is_tensor:
+        if given.device != target.device and _is_view(index):
+            # As in PyTorch: what is copied into a view of the target may lie on any device.
+            value = given = given.to(target.device)
+        if given.dtype is not target.dtype and (
+            _is_view(index) or _fills(index, given, target.dtype)
+        ):
+            value = given.to(target.dtype)  # warns of imaginary parts
     TABLE.operator("index_put_")(target, index, value)
 
 
@@ -76,6 +79,14 @@ def _is_view(index: tuple[Any, ...]) -> bool:
         item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
         for item in index
     )
+
+
+def _fills(index: tuple[Any, ...], value: Any, dtype: Any) -> bool:
+    """Whether ``x[index] = value`` is ``masked_fill``, which reads a number from the tensor."""
+    if value.ndim or (value.dtype.is_complex and dtype is not bool_):
+        return False
+    masks = [item for item in index if isinstance(item, TensorBase)]
+    return len(masks) == len(index) == 1 and masks[0].dtype is bool_
 
 
 def operand(other: Any) -> Any:

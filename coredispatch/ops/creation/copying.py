@@ -166,7 +166,7 @@ def copy(self: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tens
     """
     if not hasattr(src, "shape"):
         return self.new_full(tuple(self.shape), src)
-    if src.dtype.is_complex and not self.dtype.is_complex:
+    if src.dtype.is_complex and self.dtype.kind not in "cb":
         warn_of_lost_imaginary()
     src = src.expand(tuple(self.shape))
     return clone(src) if src.dtype is self.dtype else to_dtype(src, self.dtype)

@@ -29,6 +29,7 @@ from coredispatch.ops.support.rules import (
 from coredispatch.ops.support.samples import powers, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.model.dtypes import DType, complex128, float64
+from coredispatch.registry.model.errors import NumberRangeError
 from coredispatch.registry.model.value import dtype_of
 
 _INF = float("inf")
@@ -52,8 +53,17 @@ def float_metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
 # ---- powers and roots -------------------------------------------------------------------------
 
 
+def _power_shape(self: Any, exponent: Any) -> tuple[int, ...]:
+    if isinstance(exponent, int) and exponent < 0 and promote.compute(self, exponent).category < 2:
+        raise NumberRangeError(
+            f"Integers to negative integer powers are not allowed, got exponent={exponent}",
+            fix=f"use a floating base, x.double() ** {exponent}, or exponent={float(exponent)}",
+        )
+    return broadcast(self, exponent)
+
+
 @primitive(
-    out=broadcast,
+    out=_power_shape,
     dtype=promote,
     reference=np.power,
     cast="float32_accelerated",

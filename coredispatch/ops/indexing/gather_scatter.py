@@ -22,8 +22,8 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import ALL_DTYPES, bool_, uint16, uint32, uint64
-from coredispatch.registry.model.errors import DimError, ShapeError
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, bool_, uint16, uint32, uint64
+from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
 
 __all__ = [
     "gather",
@@ -119,7 +119,7 @@ def _scatter_adds(make: Any) -> Iterator[Sample]:
     errors=lambda make: [(Sample(make((3,)), 0, np.array([3]), make((1,))), DimError)],
     tolerance=exact,
     inplace=True,
-    fits=("src",),
+    stores=("src",),
 )
 def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar) -> Tensor:
     """``self`` with ``src`` (a tensor or a number) written where :func:`gather` would read.
@@ -186,6 +186,7 @@ def _scatter_add_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
     samples=_scatter_adds,
     tolerance=dot,
     inplace=True,
+    stores=("src",),
 )
 def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``self`` with ``src`` added where :func:`gather` would read; repeated places add up."""
@@ -241,8 +242,21 @@ def _scatter_reductions(make: Any) -> Iterator[Sample]:
     yield Sample(x, 2, index, source, "amax", include_self=False)
 
 
+def _reduced_shape(
+    self: Any, dim: int, index: Any, src: Any, reduce: str, *_: Any
+) -> tuple[int, ...]:
+    require_one_of("reduce", reduce, _REDUCTIONS)
+    dtype = DType.of(self.dtype)
+    if reduce in ("amax", "amin") and dtype.is_complex:
+        raise DTypeError(
+            f"reduce={reduce!r} is not defined for {dtype}: complex numbers have no order",
+            fix="reduce x.abs(), or use sum, prod or mean",
+        )
+    return scattered(self, dim, index, src)
+
+
 @composite(
-    out=scattered,
+    out=_reduced_shape,
     dtype=same,
     reference=_scatter_reduce_reference,
     samples=_scatter_reductions,
@@ -250,6 +264,7 @@ def _scatter_reductions(make: Any) -> Iterator[Sample]:
     tolerance=dot,
     smooth=False,
     inplace=True,
+    stores=("src",),
 )
 def scatter_reduce(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
@@ -260,8 +275,7 @@ def scatter_reduce(
     theirs. The mean of integers is rounded down. Raises :class:`ArgumentError` for another
     ``reduce``.
     """
-    require_one_of("reduce", reduce, _REDUCTIONS)
-    scattered(self, dim, index, src)
+    _reduced_shape(self, dim, index, src, reduce)
     if 0 in index.shape:
         return self.clone()
     d = normalize_dim(dim, self.ndim)

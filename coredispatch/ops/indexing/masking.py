@@ -115,6 +115,7 @@ def _masked_scatter_reference(self: Any, mask: Any, source: Any) -> Any:
     ),
     tolerance=exact,
     inplace=True,
+    stores=("source",),
 )
 def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """``self`` with the elements where ``mask`` holds replaced by those of ``source``, in order.

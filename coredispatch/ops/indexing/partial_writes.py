@@ -14,7 +14,7 @@ from coredispatch.ops.shape.slicing import along
 from coredispatch.ops.shape.strided_views import diagonal_places
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
-from coredispatch.ops.support.rules import dot, exact, normalize_dim
+from coredispatch.ops.support.rules import REAL_NUMBER, dot, exact, normalize_dim, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import int32, int64
@@ -50,7 +50,12 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """``self`` with slice number ``index`` along ``dim`` replaced by ``src``."""
     where = along(normalize_dim(dim, self.ndim), index)
     _require_shape(src, self[where])
-    return index_put(self, where, src)
+    return index_put(self, where, _cast(src, self))
+
+
+def _cast(src: Any, self: Any) -> Any:
+    """``src`` in the dtype of ``self``, as ``copy_`` converts it; imaginary parts are warned of."""
+    return src if src.dtype is self.dtype else src.to(self.dtype)
 
 
 def _require_shape(src: Any, slot: Any) -> None:
@@ -83,7 +88,7 @@ def slice_scatter(
     """``self`` with ``start:end:step`` along ``dim`` replaced by ``src``."""
     where = along(normalize_dim(dim, self.ndim), slice(start, end, step))
     _require_shape(src, self[where])
-    return index_put(self, where, src)
+    return index_put(self, where, _cast(src, self))
 
 
 def _diagonal_reference(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -112,7 +117,7 @@ def diagonal_scatter(
     i = lazy.arange(length, device=self.device)
     where = (..., i + row, i + column)
     _require_shape(src, lazy.diagonal(self, offset, dim1, dim2))
-    return lazy.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
+    return lazy.movedim(index_put(planes, where, _cast(src, self)), (-2, -1), (dim1, dim2))
 
 
 @composite(
@@ -167,7 +172,7 @@ def _put_reference(self: Any, index: Any, source: Any, accumulate: bool = False)
     return out
 
 
-@composite(reference=_put_reference, samples=_puts, tolerance=dot, inplace=True)
+@composite(reference=_put_reference, samples=_puts, tolerance=dot, inplace=True, stores=("source",))
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """``self`` with ``source`` written (or added) at the numbers of its flattened elements."""
     require_index(index)
@@ -189,9 +194,11 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
         for own in (True, False)
     ),
     dtypes="float",
+    takes=REAL_NUMBER,
     tolerance=dot,
     smooth=False,
     inplace=True,
+    stores=("source",),
 )
 def index_reduce(
     self: Tensor,
@@ -203,6 +210,7 @@ def index_reduce(
     include_self: bool = True,
 ) -> Tensor:
     """Like ``scatter_reduce`` with one index for each slice of ``source`` along ``dim``."""
+    require_one_of("reduce", reduce, ("prod", "mean", "amax", "amin"))
     d = normalize_dim(dim, self.ndim)
     wide = shape.reshape(index, tuple(-1 if i == d else 1 for i in range(self.ndim)))
     wide = shape.expand(wide, tuple(source.shape))

@@ -17,7 +17,7 @@ from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import DimError
+from coredispatch.registry.model.errors import DimError, DTypeError
 
 __all__ = ["index_add", "index_copy", "index_fill", "index_select", "take"]
 
@@ -110,6 +110,7 @@ def _put(self: Any, dim: int, index: Any, values: Any, accumulate: bool = False)
     tolerance=dot,
     inplace=True,
     fits=("alpha",),
+    stores=("source",),
 )
 def index_add(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
@@ -140,6 +141,7 @@ def _index_copy_reference(self: Any, dim: int, index: Any, source: Any) -> Any:
     samples=_row_writes,
     tolerance=exact,
     inplace=True,
+    stores=("source",),
 )
 def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``self`` with the slices that ``index`` names taken from ``source``."""
@@ -188,6 +190,11 @@ index_fill.vjp(
 )
 
 
+def _taken_shape(self: Any, index: Any) -> tuple[int, ...]:
+    require_index(index)
+    return tuple(index.shape)
+
+
 def _takes(make: Any) -> Iterator[Sample]:
     yield Sample(make((5,)), make.index((3,), 5))
     yield Sample(make((3, 5)), make.index((2, 4), 15))
@@ -195,11 +202,15 @@ def _takes(make: Any) -> Iterator[Sample]:
 
 
 @composite(
-    out=lambda self, index: tuple(index.shape),
+    out=_taken_shape,
     dtype=same,
     reference=lambda self, index: np.take(self, index),
     samples=_takes,
-    errors=lambda make: [(Sample(make((3, 4)), np.array([12])), DimError)],
+    errors=lambda make: [
+        (Sample(make((3, 4)), np.array([12])), DimError),
+        (Sample(make((3, 4)), np.array([True])), DTypeError),
+        (Sample(make((3, 4)), np.array([0.0])), DTypeError),
+    ],
     tolerance=exact,
 )
 def take(self: Tensor, index: Tensor) -> Tensor:

@@ -210,7 +210,7 @@ def _put_reference(self: Any, indices: Any, values: Any, accumulate: bool = Fals
     samples=_puts,
     tolerance=dot,
     inplace=True,
-    fits=("values",),
+    stores=("values",),
 )
 def index_put(
     self: Tensor, indices: Index, values: Tensor | Scalar, accumulate: bool = False

@@ -41,7 +41,7 @@ from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend, ContextKernel
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.dtypes import DType, Promotion, scalar_dtype
+from coredispatch.registry.model.dtypes import DType, Promotion, can_cast, scalar_dtype
 from coredispatch.registry.model.errors import (
     ArgumentError,
     CoreDispatchError,
@@ -155,13 +155,16 @@ def _number(op: Operator, position: int, argument: Any, dtype: DType) -> Any:
 
 
 def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
-    """``args[position]``, a number to be stored; raises where the result's dtype cannot hold it.
+    """``args[position]``, which is to be stored; raises where the result's dtype cannot hold it.
 
     Kernels of a primitive that takes a number get one: a 0-dim tensor is read. Arguments that no
     dtype follows from are left to the call itself, whose error is the better one.
     """
     assert isinstance(op, Operator)
     argument, rule = args[position], op.dtype_rule
+    if op.holds_tensors and isinstance(argument, Value):
+        _check_stored(op, position, args)
+        return argument
     if isinstance(argument, Value) and op.reads_numbers:
         param = op.schema.params[position]
         if not param.is_tensor:
@@ -192,6 +195,29 @@ def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
     except CoreDispatchError as error:
         name_call(error, op, args)
         raise
+
+
+def _check_stored(op: Operator, position: int, args: tuple[Any, ...]) -> None:
+    """Refuse a tensor to be stored in elements that do not hold what it may have.
+
+    A tensor without dimensions in a number's place is read as one: its fraction is cut off.
+    """
+    target, source = args[0], args[position]
+    if not isinstance(target, Value):
+        return
+    dtype, own = dtype_of(source), dtype_of(target)
+    if position in op.stores:
+        fits = can_cast(dtype, own)
+    else:
+        fits = own.is_complex or own.kind == "b" or not dtype.is_complex
+    if not fits:
+        name = op.schema.params[position].name
+        error = DTypeError(
+            f"{name} has dtype {dtype}, which does not fit the elements of {own}",
+            fix=f"convert it first, {name}.to({own}), or self to a dtype that holds both",
+        )
+        name_call(error, op, args)
+        raise error
 
 
 def scalar(entry: RawEntry, position: int, argument: Any) -> Any:

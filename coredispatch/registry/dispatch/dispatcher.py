@@ -106,7 +106,8 @@ class Dispatcher:
         self.all_ints: bool = False  # all parameters from there on are NORMAL_INT
         self.takes_one_size: bool = False  # there is one, the second and last: a NORMAL_INTLIST
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
-        self.fits: list[int] = []  # positions of numbers that the result's dtype must hold
+        self.fits: list[int] = []  # positions of what is stored in the result, whose dtype must
+        self.holds_tensors: bool = False  # hold it: numbers, and tensors that do not promote
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
         self.single_tensor: bool = False  # only the first parameter may hold a tensor
@@ -262,10 +263,16 @@ def fitting_numbers(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any,
         if position >= n:
             continue
         number = args[position]
-        if number is None or (isinstance(number, Value) and not op.reads_numbers):
+        if number is None:
             continue
-        # What every dtype of a kind holds, unchanged, is not looked at any further.
         first = args[0]
+        if isinstance(number, Value):
+            if op.holds_tensors:
+                if isinstance(first, Value) and dtype_of(number) is dtype_of(first):
+                    continue
+            elif not op.reads_numbers:
+                continue
+        # What every dtype of a kind holds, unchanged, is not looked at any further.
         letter = "b"
         if isinstance(first, Value):
             letter = (dtype_of(first) if first._dtype is None else first._dtype).kind

@@ -85,7 +85,10 @@ class Operator(Dispatcher):
         functional: for an operator that mutates, the operator with the same arguments that writes
             nothing and returns the new values (see :mod:`.functional`), else None.
         inplace_op: the derived in-place operator, or None.
-        fits: positions of the numbers that are stored in the result, whose dtype must hold them.
+        fits: positions of the numbers that are stored in the result, whose dtype must hold them;
+            holds_tensors: whether a tensor without dimensions may stand there that is stored too.
+        stores: positions of tensors whose elements are stored in the result: their dtype must
+            cast to its dtype. A number in the place of one must fit.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
         derived_from: the operator whose definition this one is derived from, else None.
         property: whether it is read as ``x.name``, without being called.
@@ -122,6 +125,7 @@ class Operator(Dispatcher):
         random: bool = False,
         unbroadcast: bool | None = None,
         fits: tuple[str, ...] = (),
+        stores: tuple[str, ...] = (),
         fields: tuple[str, ...] = (),
         gradcheck: Callable[..., Any] | None = None,
         property: bool = False,
@@ -181,7 +185,8 @@ class Operator(Dispatcher):
         self.property = property
         if property and self.namespaces == ("",):
             self.namespaces = ()
-        self._check(fits)
+        self.stores = [self.schema.position(parameter) for parameter in stores]
+        self._check((*fits, *stores))
         if unbroadcast is None:
             unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1
         self.unbroadcast = unbroadcast
@@ -247,9 +252,9 @@ class Operator(Dispatcher):
             self.takes_one_size = self.canonical_prefix == 1 and kinds[1:] == ["IntList"]
         self.fits = [self.schema.position(parameter) for parameter in fits]
         if self.fits:
-            self.reads_numbers = self.kind == "primitive" and not all(
-                params[position].is_tensor for position in self.fits
-            )
+            tensors = [position for position in self.fits if params[position].is_tensor]
+            self.reads_numbers = self.kind == "primitive" and len(tensors) < len(self.fits)
+            self.holds_tensors = bool(tensors) and not isinstance(self.dtype_rule, Promotion)
             self.canonical_prefix, self.all_ints = min(self.canonical_prefix, *self.fits), False
             self.takes_one_size = False
         self.tensors = [i for i, kind in enumerate(kinds) if kind == "Tensor"]
@@ -317,11 +322,13 @@ class Operator(Dispatcher):
             namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
             method=self.method,
             random=self.random,
-            fits=tuple(self.schema.params[i].name for i in self.fits),
+            fits=tuple(self.schema.params[i].name for i in self.fits if i not in self.stores),
+            stores=tuple(self.schema.params[i].name for i in self.stores),
         )
         derived.decomposition = None
         derived.inplace_of = derived.derived_from = self
         derived.out_rule, derived.dtype_rule = self.out_rule, self.dtype_rule
+        derived.holds_tensors = self.holds_tensors
         derived.unbroadcast = self.unbroadcast
         derived.__doc__ = f"In-place form of :func:`{self.name}`: writes the result into ``self``."
         return derived

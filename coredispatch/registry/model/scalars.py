@@ -85,11 +85,13 @@ def stored(number: Any, dtype: DType, name: str) -> Any:
     Raises :class:`NumberRangeError` where ``dtype`` cannot hold it: an integer out of range, NaN
     or an infinity for integers, a float beyond the greatest one, a complex number for real
     elements. A fraction is cut off for integers, and a negative integer wraps for unsigned ones
-    (-1 is 255 in ``uint8``), as in PyTorch.
+    (-1 is 255 in ``uint8``), as in PyTorch, unless it is an exponent. For bool every number fits.
     """
     value = python_number(number)
     if isinstance(value, complex) and not dtype.is_complex:
-        if value.imag != 0 and dtype.kind != "b":
+        if dtype.kind == "b":
+            return value != 0
+        if value.imag != 0:
             raise NumberRangeError(
                 f"{name}={value} is complex, and the elements are {dtype.name}",
                 fix=f"use {name}={value.real}, or a complex dtype",
@@ -98,7 +100,9 @@ def stored(number: Any, dtype: DType, name: str) -> Any:
     if dtype.is_integral:
         low, high = integer_range(dtype)
         whole = isinstance(value, int)
-        least = -high if whole and not dtype.is_signed else low
+        # A wrapped exponent would be another power.
+        wraps = whole and not dtype.is_signed and name != "exponent"
+        least = -high if wraps else low
         if not (whole or math.isfinite(value)) or not least <= int(value) <= high:
             raise NumberRangeError(
                 f"{name}={_shown(value)} does not fit {dtype.name}, which holds {low} to {high}",

@@ -113,6 +113,8 @@ def scatter_reduce(
 ) -> np.ndarray:
     """A copy of ``x`` where all of ``src`` that go to one place are reduced into it."""
     dtype = x.dtype
+    if dtype.kind == "c" and reduce in ("amax", "amin"):
+        raise TypeError("complex numbers have no order")  # the rule of the operator says more
     out = x.astype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else x.copy()
     target, wide, src, where = _coordinates(out, dim, index, src)
     if wide.size == 0:

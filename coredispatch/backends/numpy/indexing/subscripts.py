@@ -258,6 +258,10 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
 
 def take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Elements of the flattened ``x``."""
+    if index.dtype.kind != "i":
+        raise DTypeError(
+            f"index must be int64 or int32, got {index.dtype}", fix="convert it with index.long()"
+        )
     try:
         return np.asarray(x.take(index))
     except IndexError:

@@ -59,7 +59,7 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
         return
     if x.dtype.names is not None or src.dtype.names is not None:
         src = stored(src, x.dtype)
-    if src.dtype.kind == "c" != x.dtype.kind:
+    if src.dtype.kind == "c" and x.dtype.kind not in "cb":
         src = src.real
         warn_of_lost_imaginary()
     np.copyto(x, rounded_once(src, x.dtype), "unsafe")
