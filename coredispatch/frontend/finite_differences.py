@@ -88,7 +88,7 @@ def _along(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
             )
         steps = spacing.diff()
     else:
-        steps = tensor(spacing).to(x.dtype).expand(n - 1)
+        steps = tensor(spacing, dtype=x.dtype, device=x.device).expand(n - 1)
     slopes = x.diff() / steps
     before, after = steps[:-1], steps[1:]
     weight = before / (before + after)

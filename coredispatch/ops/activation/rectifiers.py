@@ -7,6 +7,7 @@ accepted by those that have it there.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -228,11 +229,20 @@ def _(grad, self):
 accept_inplace(relu6)
 
 
+def _hardtanh_shape(self: Any, min_val: float, max_val: float) -> tuple[int, ...]:
+    if min_val > max_val:
+        raise ArgumentError(
+            f"min_val={min_val} must not be above max_val={max_val}", fix="swap the bounds"
+        )
+    return same_shape(self)
+
+
 @composite(
     takes=REAL_NUMBER,
     **activation_metadata(
         lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
         0,
+        out=_hardtanh_shape,
         samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
         smooth=False,
         tolerance=exact,
@@ -240,10 +250,7 @@ accept_inplace(relu6)
 )
 def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``self`` clamped to ``[min_val, max_val]``, in its dtype. The gradient is 0 at its ends."""
-    if min_val > max_val:
-        raise ArgumentError(
-            f"min_val={min_val} must not be above max_val={max_val}", fix="swap the bounds"
-        )
+    _hardtanh_shape(self, min_val, max_val)
     min_val, max_val = _of_dtype(self, min_val), _of_dtype(self, max_val)
     return magnitude.clamp(self, min_val, max_val)
 
@@ -276,10 +283,25 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
     return comparison.where(inside, grad, 0)
 
 
+def _prelu_shape(self: Any, weight: Any) -> tuple[int, ...]:
+    if len(weight.shape) > 1:
+        raise ShapeError(
+            f"the weight must have at most 1 dimension, got {len(weight.shape)}",
+            fix="use a number or a vector of one weight per channel",
+        )
+    channels = self.shape[1] if len(self.shape) > 1 else 1
+    if prod(weight.shape) not in (1, channels):
+        raise ShapeError(
+            f"{prod(weight.shape)} weights do not fit {channels} channels",
+            fix=f"give 1 weight, or {channels}",
+        )
+    return same_shape(self)
+
+
 @composite(
     cast="lower",
     takes="float",
-    out=same_shape,
+    out=_prelu_shape,
     dtype=promote,
     samples=lambda make: (
         Sample(make((3, 5)), make((1,))),
@@ -297,20 +319,10 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     ``weight`` is 0-dim or has 1 element, or one for each channel (dim 1) of ``self``. Raises
     ``ShapeError`` otherwise.
     """
+    _prelu_shape(self, weight)
     self, weight = common(promote, self, weight)
-    if weight.ndim > 1:
-        raise ShapeError(
-            f"the weight must have at most 1 dimension, got {weight.ndim}",
-            fix="use a number or a vector of one weight per channel",
-        )
     if weight.numel() != 1:
-        channels = self.shape[1] if self.ndim > 1 else 1
-        if weight.numel() != channels:
-            raise ShapeError(
-                f"{weight.numel()} weights do not fit {channels} channels",
-                fix=f"give 1 weight, or {channels}",
-            )
-        weight = lazy.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
+        weight = lazy.reshape(weight, (weight.numel(), *(1 for _ in self.shape[2:])))
     elif weight.ndim:
         weight = lazy.reshape(weight, ())
     return comparison.where(comparison.gt(self, 0), self, mul(self, weight))

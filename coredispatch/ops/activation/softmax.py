@@ -239,7 +239,7 @@ def _(grad, self, dim):
         Sample(make((2, 3, 4)), 0.5, dim=1),
         Sample(make((3, 5)), 1.0, True),
     ),
-    dtypes="float",
+    takes="float",
     random=True,
     smooth=False,
     namespace="nn.functional",

@@ -19,7 +19,7 @@ def _metadata(reference: Any, **more: Any) -> dict[str, Any]:
         "dtype": promote,
         "reference": reference,
         "samples": int_pairs,
-        "dtypes": "bool+int",
+        "takes": "bool+int",
         "differentiable": False,
         "tolerance": exact,
         "inplace": True,
@@ -56,11 +56,11 @@ def _shifts(make: Any) -> Iterator[Sample]:
     )
 
 
-@primitive(**_metadata(np.left_shift, samples=_shifts, dtypes="int"))
+@primitive(**_metadata(np.left_shift, samples=_shifts, takes="int"))
 def bitwise_left_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self << other`` of integers; 0 once every bit is shifted out."""
 
 
-@primitive(**_metadata(np.right_shift, samples=_shifts, dtypes="int"))
+@primitive(**_metadata(np.right_shift, samples=_shifts, takes="int"))
 def bitwise_right_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self >> other`` of integers; the sign bit fills in from the left."""

@@ -17,7 +17,7 @@ from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import boolean, broadcast, exact, promote, same_shape
 from coredispatch.ops.support.samples import Sample, pairs, selections, unary
 from coredispatch.registry import Promotion, Value, composite, primitive
-from coredispatch.registry.model.dtypes import bool_, float64
+from coredispatch.registry.model.dtypes import DType, bool_, float64, uint8
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -89,8 +89,15 @@ def ge(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 _of_branches = Promotion("promote", skip=("condition",))
 
 
+def _selected(condition: Any, self: Any, other: Any) -> tuple[int, ...]:
+    dtype = DType.of(condition.dtype)
+    if dtype not in (bool_, uint8):
+        raise DTypeError(f"the condition must be bool, got {dtype}", fix="use condition.bool()")
+    return broadcast(condition, self, other)
+
+
 @primitive(
-    out=broadcast,
+    out=_selected,
     dtype=_of_branches,
     reference=np.where,
     samples=selections,

@@ -26,7 +26,7 @@ from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promot
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import int64
-from coredispatch.registry.model.errors import DTypeError, OpError, ShapeError
+from coredispatch.registry.model.errors import OpError, ShapeError
 
 __all__ = [
     "cholesky_inverse",
@@ -321,7 +321,7 @@ def _pinv_reference(
     name="linalg_pinv",
     reference=_pinv_reference,
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (3, 5), (2, 4, 3))),
-    dtypes=FLOATS,
+    takes=FLOATS,
     tolerance=conditioned,
     namespace="linalg",
     method=False,
@@ -341,8 +341,6 @@ def linalg_pinv(
     ``atol`` is a limit of its own; the greater of the two counts.
     """
     *_, m, n = matrix_shape(A)
-    if A.dtype.is_integral:
-        raise DTypeError(f"pinv of {A.dtype} elements", fix="convert with x.float()")
     rcond = rtol if rcond is None else rcond
     if rcond is None:
         rcond = 0.0 if atol else max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)

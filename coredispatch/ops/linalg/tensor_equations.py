@@ -146,7 +146,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 @composite(
     reference=lambda self, rcond=1e-15: np.linalg.pinv(self, rcond),
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (2, 3, 4))),
-    dtypes=FLOATS,
+    takes=FLOATS,
     tolerance=conditioned,
 )
 def pinverse(self: Tensor, rcond: float = 1e-15) -> Tensor:

@@ -154,7 +154,6 @@ power_norm.vjp(power_norm_grad)
 
 
 @composite(
-    takes="float+complex",
     reference=lambda self, other, p=2: _norm_reference(self - other, p),
     samples=lambda make: (Sample(make((5,)), make((5,))), Sample(make((3, 5)), make((5,)), 1)),
     dtypes="float",
@@ -164,6 +163,11 @@ power_norm.vjp(power_norm_grad)
 def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The ``p``-norm of ``self - other``, 0-dim; shapes broadcast."""
     difference = sub(self, other)
+    if difference.dtype.category < 2:
+        raise DTypeError(
+            f"not defined for dtype {difference.dtype.name}",
+            fix="it takes floating point and complex numbers",
+        )
     out = power_norm(wide(difference), float(p), None, False)  # powers overflow half precision
     return out if difference.dtype.is_complex else narrow(out, difference)
 

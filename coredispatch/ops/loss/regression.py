@@ -115,6 +115,7 @@ def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor 
 
 @composite(
     takes="float",
+    dtype=promote,
     reference=smooth_reference,
     samples=threshold_samples("beta"),
     smooth=False,
@@ -160,6 +161,7 @@ smooth_l1_loss.vjp(
 
 @composite(
     takes="float",
+    dtype=promote,
     reference=huber_reference,
     samples=threshold_samples("delta"),
     smooth=False,

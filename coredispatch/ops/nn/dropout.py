@@ -16,7 +16,7 @@ from coredispatch.ops.support.annotations import Generator, Tensor
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import bool_, float32
+from coredispatch.registry.model.dtypes import DType, bool_, float32
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
@@ -96,8 +96,15 @@ def _trained(make: Any) -> Iterator[Sample]:
             yield Sample(make(size), p, training)
 
 
+def _dropped_shape(input: Any, p: float, training: bool, *_: Any) -> tuple[int, ...]:
+    _require_probability(p)
+    if training and p:
+        _require_floating(input)
+    return same_shape(input)
+
+
 def _require_floating(input: Any) -> None:
-    if not input.dtype.is_floating_point:
+    if not DType.of(input.dtype).is_floating_point:
         raise DTypeError(
             f"what dropout leaves of {input.dtype} would not be {input.dtype}",
             fix="convert with x.float()",
@@ -109,7 +116,7 @@ def _finished(input: Any, out: Any, inplace: bool) -> Any:
 
 
 _DROPOUT: dict[str, Any] = {
-    "out": same_shape,
+    "out": _dropped_shape,
     "dtype": same,
     "samples": _trained,
     "random": True,
@@ -125,10 +132,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
     Otherwise ``input`` itself. Raises :class:`ArgumentError` unless 0 <= p <= 1.
     """
-    _require_probability(p)
+    _dropped_shape(input, p, training)
     if not training or p == 0 or input.numel() == 0:
         return input
-    _require_floating(input)
     return _finished(input, native_dropout(input, p)[0], inplace)
 
 
@@ -191,7 +197,7 @@ def _channel_mask(input: Any, p: float, lead: int) -> Any:
 def _channel_dropout(name: str, spatial: int, shown: str) -> Any:
     @composite(
         name=name,
-        out=same_shape,
+        out=_dropped_shape,
         dtype=same,
         samples=lambda make: (
             Sample(make((4, 6, *(3,) * spatial)), p, training) for p, training in _RATES

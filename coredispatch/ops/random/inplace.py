@@ -21,7 +21,7 @@ from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, float64, int64
-from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.scalars import check_interval
 from coredispatch.registry.model.value import dtype_of
 
@@ -39,11 +39,6 @@ __all__ = [
     "random_",
     "uniform_",
 ]
-
-
-def _require_floating(x: Any) -> None:
-    if x.dtype.category < 2:
-        raise DTypeError(f"{x.dtype} cannot hold these numbers", fix="use a floating tensor")
 
 
 def _wide(x: Any) -> Any:
@@ -74,12 +69,11 @@ _IN_PLACE: dict[str, Any] = {
 # ---- in place -----------------------------------------------------------------------------------
 
 
-@composite(samples=_targets, **_IN_PLACE)
+@composite(takes="float+complex", samples=_targets, **_IN_PLACE)
 def uniform_(
     self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill ``self`` with numbers uniform in [low, high), in both parts of complex ones."""
-    _require_floating(self)
     if low > high:
         raise ArgumentError(
             f"uniform_ needs low <= high, got {low} and {high}", fix="swap the bounds"
@@ -97,12 +91,11 @@ def uniform_(
     )
 
 
-@composite(samples=_targets, **_IN_PLACE)
+@composite(takes="float+complex", samples=_targets, **_IN_PLACE)
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill ``self`` with numbers of the normal distribution."""
-    _require_floating(self)
     if std < 0:
         raise ArgumentError(f"std must not be negative, got {std}", fix="use a std of at least 0")
     return lazy.copy_(
@@ -195,24 +188,22 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     return lazy.copy_(self, lazy.clamp(trials, 1.0))
 
 
-@composite(takes="real", samples=_targets, **_IN_PLACE)
+@composite(takes="float", samples=_targets, **_IN_PLACE)
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill ``self`` with numbers of the Cauchy distribution."""
-    _require_floating(self)
     if not sigma > 0:
         raise ArgumentError(f"sigma must be positive, got {sigma}", fix="use a sigma above 0")
     angle = (open_uniform(self, generator) - 0.5) * math.pi
     return lazy.copy_(self, lazy.tan(angle) * sigma + median)
 
 
-@composite(takes="real", samples=_targets, **_IN_PLACE)
+@composite(takes="float", samples=_targets, **_IN_PLACE)
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill ``self`` with numbers whose logarithm has the normal distribution."""
-    _require_floating(self)
     if not std > 0:
         raise ArgumentError(f"std must be positive, got {std}", fix="use a std above 0")
     drawn = random_normal(
@@ -236,7 +227,6 @@ def log_normal_(
 )
 def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers of the exponential distribution in the shape and dtype of ``self``, above zero."""
-    _require_floating(self)
     if rate <= 0:
         raise ArgumentError(f"the rate must be positive, got {rate}", fix="use a rate above 0")
     drawn = -lazy.log(open_uniform(self, generator))
@@ -247,7 +237,7 @@ def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None 
     out=same_shape,
     dtype=same,
     samples=lambda make: (Sample(make.positive(s)) for s in ((), (17,), (3, 5))),
-    dtypes="float",
+    takes="float",
     random=True,
     method=False,
 )

@@ -34,7 +34,7 @@ def _uniform_like(x: Any, generator: Any) -> Any:
     out=same_shape,
     dtype=same,
     samples=lambda make: (Sample(make(s, low=0.0, high=1.0)) for s in ((), (5,), (3, 5))),
-    dtypes="float",
+    takes="float",
     random=True,
 )
 def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
@@ -43,8 +43,6 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     ``bernoulli(x, p)`` takes one probability for all elements. Raises :class:`ArgumentError` for
     a probability outside [0, 1]. The gradient is zero.
     """
-    if self.dtype.category != 2:
-        raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
     if self.numel() and not all_true(lazy.ge(self, 0) & lazy.le(self, 1)):
         raise ArgumentError(
             "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
@@ -151,7 +149,7 @@ def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *
         Sample(make.positive((5,)), 3),
         Sample(make.positive((2, 5)), 7, True),
     ),
-    dtypes="float",
+    takes="float",
     differentiable=False,
     random=True,
 )
@@ -168,8 +166,6 @@ def multinomial(
     weights, or where too few are positive.
     """
     sizes = _multinomial_shape(self, num_samples, replacement)
-    if self.dtype.category != 2:
-        raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
     weights = self.detach().to_dtype(_drawn_in(self))
     if not all_true(lazy.isfinite(weights) & lazy.ge(weights, 0)):
         raise ArgumentError(

@@ -211,9 +211,15 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
     return lazy.scatter_add(zeros, 0, lazy.to_dtype(self, int64), values)
 
 
+def _cells(self: Any, bins: int, *_: Any) -> tuple[int, ...]:
+    if as_size(bins, "bins") == 0:
+        raise ArgumentError("bins must be positive, got 0", fix="use at least 1")
+    return (bins,)
+
+
 @composite(
     takes="real",
-    out=lambda self, bins=100, *_: (bins,),
+    out=_cells,
     dtype=same,
     samples=lambda make: (
         Sample(make((17,)), 4, -2, 2),
@@ -229,8 +235,7 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     The last cell includes ``max``; elements outside are not counted. ``min == max`` means the
     range of the elements.
     """
-    if as_size(bins, "bins") == 0:
-        raise ArgumentError("bins must be positive, got 0", fix="use at least 1")
+    _cells(self, bins)
     low, high = min, max
     if low == high and self.numel():
         low, high = amin(self).item(), amax(self).item()

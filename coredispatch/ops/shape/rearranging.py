@@ -17,7 +17,7 @@ from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, normalize_dims, same
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import as_size, as_sizes
 from coredispatch.registry.model.value import dtype_of
 
@@ -308,6 +308,12 @@ def _runs_of(counts: Any, total: int) -> Any:
 
 @repeat_interleave.overload
 def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
+    if repeats.ndim != 1 or dtype_of(repeats).category != 1:
+        raise DTypeError(
+            f"repeats must be a vector of integers, not {dtype_of(repeats)} of shape "
+            f"{tuple(repeats.shape)}",
+            fix="use repeats.long().reshape(-1)",
+        )
     counts = repeats.tolist()
     _check_output_size(counts, output_size)
     return lazy.to_dtype(_runs(counts, repeats.device), dtype_of(repeats))
