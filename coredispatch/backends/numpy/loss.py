@@ -97,7 +97,7 @@ def _distribution(
         raise ValueError("options")  # the check of the operator says what is wrong
     if weight is not None:
         weight = weight.astype(dtype, copy=False)  # sums of half precision lose digits
-    if target.shape == shape and target.dtype.kind not in "iub":
+    if target.shape == shape and target.dtype.kind not in "iubc":
         q = _class_last(target).astype(dtype)
         if label_smoothing:
             q *= 1 - label_smoothing

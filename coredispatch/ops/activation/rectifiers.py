@@ -28,6 +28,7 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import Sample, tensor_pairs, unary, with_options
 from coredispatch.registry import Operator, composite
+from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -233,6 +234,12 @@ def _hardtanh_shape(self: Any, min_val: float, max_val: float) -> tuple[int, ...
     if min_val > max_val:
         raise ArgumentError(
             f"min_val={min_val} must not be above max_val={max_val}", fix="swap the bounds"
+        )
+    dtype = DType.of(self.dtype)
+    if min_val < 0 and dtype.kind == "u":
+        raise ArgumentError(
+            f"min_val={min_val} is negative, and the elements are {dtype.name}",
+            fix="use min_val=0, or a signed dtype",
         )
     return same_shape(self)
 

@@ -36,6 +36,11 @@ def _all_but(dims: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 def _floating(x: Any, dtype: Any) -> Any:
     if dtype is not None:
+        if dtype.category < 2 or x.dtype.is_complex != dtype.is_complex and x.dtype.category > 1:
+            raise DTypeError(
+                f"a norm of {x.dtype} elements cannot be taken in dtype={dtype}",
+                fix="give a floating dtype for real elements, a complex one for complex elements",
+            )
         return x.to_dtype(dtype)
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise DTypeError(

@@ -66,7 +66,13 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
 
 
 def _is_distribution(input: Tensor, target: Tensor) -> bool:
-    return tuple(target.shape) == tuple(input.shape) and target.dtype.kind not in "iub"
+    if tuple(target.shape) != tuple(input.shape) or target.dtype.kind in "iub":
+        return False
+    if target.dtype.kind == "c":
+        raise DTypeError(
+            f"class probabilities are floating, not {target.dtype}", fix="use target.real"
+        )
+    return True
 
 
 def _class_weights(weight: Tensor, ndim: int) -> Tensor:

@@ -212,8 +212,11 @@ def _promotion(entry: Any, op: Operator) -> None:
 
 
 def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, a kernel or a decomposition, that refuses tensors of dtypes not in ``op.taken``."""
+    """``fn``, a decomposition, that refuses tensors of dtypes not in ``op.taken``, and numbers in
+    the place of tensors.
+    """
     assert op.taken is not None
+    strict = {p for p in op.tensors if not op.schema.params[p].scalar}
     first, *others = op.tensors if isinstance(op.dtype_rule, Promotion) else op.tensors[:1]
     known: set[Any] = set()  # of the array library as well
     seen: Any = None  # the one of the last call: most programs have one dtype
@@ -221,23 +224,30 @@ def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any, **options: Any) -> Any:
         nonlocal seen
         given = args[first]
-        dtype = dtype_of(given) if isinstance(given, Value) else getattr(given, "dtype", seen)
-        if dtype is not seen:
-            if not _taken(op, args, given, known):
+        dtype = dtype_of(given) if isinstance(given, Value) else getattr(given, "dtype", None)
+        if dtype is not seen or dtype is None:
+            if not _taken(op, args, given, known, first in strict):
                 return fn(*args, **options)
             seen = dtype
         for position in others:
-            if not _taken(op, args, args[position], known):
+            if not _taken(op, args, args[position], known, position in strict):
                 break
         return fn(*args, **options)
 
     return checked
 
 
-def _taken(op: Operator, args: tuple[Any, ...], given: Any, known: set[Any]) -> bool:
-    """Whether the operator takes ``given`` whatever is beside it; raises where it never does."""
+def _taken(op: Operator, args: tuple[Any, ...], given: Any, known: set[Any], strict: bool) -> bool:
+    """Whether the operator takes ``given`` whatever is beside it; raises where it never does.
+
+    ``strict``: where a number is none of the things that it takes.
+    """
     dtype = dtype_of(given) if isinstance(given, Value) else getattr(given, "dtype", None)
-    if dtype is None or dtype in known:
+    if dtype is None:
+        if strict and given is not None:
+            HOOKS.check_types(op, args)
+        return True
+    if dtype in known:
         return True
     assert op.taken is not None
     found = DType.of(dtype)
