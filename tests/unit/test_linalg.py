@@ -373,3 +373,25 @@ def test_factorizations_refuse_what_lapack_has_no_routines_for(op: str, dtype: s
         function = getattr(function, name)
     with pytest.raises(cd.DTypeError, match="decompositions need"):
         function(cd.eye(2).to(getattr(cd, dtype)))  # type: ignore[operator]
+
+
+def test_tolerances_for_each_matrix() -> None:
+    values = np.array([[3.0, 1.0, 0.01], [30.0, 0.5, 0.2]])
+    stack = cd.from_numpy(np.stack([np.diag(v) for v in values]))
+    atol, rtol = cd.tensor([0.1, 0.3]), cd.tensor([0.5, 0.001])
+    for kwargs, limits in (
+        ({"atol": atol}, [0.1, 0.3]),
+        ({"rtol": rtol}, [1.5, 0.03]),
+        ({"atol": atol, "rtol": rtol}, [1.5, 0.3]),
+        ({"atol": 0.6, "rtol": rtol}, [1.5, 0.6]),
+    ):
+        kept = values > np.array(limits)[:, None]
+        for hermitian in (False, True):
+            assert cd.linalg.matrix_rank(stack, hermitian=hermitian, **kwargs).tolist() == list(
+                kept.sum(-1)
+            )
+            inverse = cd.linalg.pinv(stack, hermitian=hermitian, **kwargs)
+            expected = np.stack([np.diag(np.where(k, 1 / v, 0)) for k, v in zip(kept, values)])
+            np.testing.assert_allclose(inverse.numpy(), expected, atol=1e-12)
+    assert cd.linalg.matrix_rank(stack, cd.tensor([2.0, 0.3])).tolist() == [1, 2]
+    assert cd.linalg.matrix_rank(stack.to("meta"), cd.tensor([2.0, 0.3]).to("meta")).shape == (2,)

@@ -66,6 +66,21 @@ def test_a_tensor_in_the_place_of_a_number() -> None:
         assert fill(ones > 1, cd.tensor(2j)).tolist() == [True, False, True]
 
 
+def test_a_tensor_without_dimensions_is_a_source_of_scatter() -> None:
+    with pytest.raises(cd.DTypeError, match="float32"):
+        cd.zeros(3, dtype=cd.int64).scatter(0, INDEX, cd.tensor(2.7))
+    assert cd.zeros(3).scatter(0, INDEX, value=2).tolist() == [2, 0, 2]
+    assert cd.ones(3).scatter(0, INDEX, value=2, reduce="multiply").tolist() == [2, 1, 2]
+
+
+def test_an_in_place_function_has_no_out() -> None:
+    x, y = cd.ones(2), cd.zeros(2)
+    for call in (lambda: cd.abs_(x, out=y), lambda: x.exp_(out=y)):
+        with pytest.raises(TypeError, match="out"):
+            call()
+    assert y.tolist() == [0, 0] and x.tolist() == [1, 1]
+
+
 def test_what_is_written_to_a_view_is_converted() -> None:
     whole = cd.zeros(3, dtype=cd.int64)
     whole[:2] = cd.tensor([2.7, 1.2])

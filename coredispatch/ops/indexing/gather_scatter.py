@@ -148,7 +148,7 @@ def _read_back(grad: Any, dim: int, index: Any, src_shape: tuple[int, ...]) -> A
 
 
 @scatter.overload
-def _(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
+def _(self: Tensor, dim: int, index: Tensor, *, value: Scalar) -> Tensor:
     return scatter(self, dim, index, value)
 
 
@@ -160,7 +160,7 @@ def _(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, reduce: st
 
 
 @scatter.overload
-def _(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> Tensor:
+def _(self: Tensor, dim: int, index: Tensor, *, value: Scalar, reduce: str) -> Tensor:
     return _combined(self, dim, index, value, reduce)
 
 

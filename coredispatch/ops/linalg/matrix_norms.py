@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.linalg.vector_norms import power_norm_grad
+from coredispatch.ops.linalg.vector_norms import power_norm_grad, smallest_that_counts
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import DType, IntList, Tensor
+from coredispatch.ops.support.annotations import DType, IntList, Scalar, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, normalize_dims, require_one_of
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import composite
+from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import float32, float64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, OpError, ShapeError
 
@@ -263,8 +263,25 @@ def linalg_matrix_rank(
     """Number of singular values above ``tol``, int64.
 
     Without ``tol`` the limit is the greater of ``atol`` and ``rtol`` times the greatest value;
-    ``rtol`` is max(m, n) * eps where neither is given.
+    ``rtol`` is max(m, n) * eps where neither is given. Each may be a tensor of one number for each
+    matrix.
     """
+    return _rank(A, tol, hermitian, atol, rtol)
+
+
+@linalg_matrix_rank.overload
+def _(
+    A: Tensor,
+    tol: Tensor | Scalar | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | Scalar | None = None,
+    rtol: Tensor | Scalar | None = None,
+) -> Tensor:
+    return _rank(A, tol, hermitian, atol, rtol)
+
+
+def _rank(A: Any, tol: Any, hermitian: bool, atol: Any, rtol: Any) -> Any:
     if A.dtype.to_real() not in (float32, float64):
         raise DTypeError(
             f"the rank of a matrix needs floating or complex elements of 32 bits or more, got "
@@ -272,13 +289,13 @@ def linalg_matrix_rank(
             fix="convert with A.float()",
         )
     values = lazy.abs(lazy.linalg_eigvalsh(A)) if hermitian else lazy.linalg_svdvals(A)
-    if tol is None:
-        if rtol is None:
-            eps = float(np.finfo(A.dtype.to_real().name).eps)
-            rtol = 0.0 if atol else max(A.shape[-2:]) * eps
-        limit = lazy.clamp(_greatest(values, -1, True) * rtol, atol or 0.0)
+    if tol is not None:
+        limit = shape.unsqueeze(tol, -1) if isinstance(tol, Value) else tol
+    elif values.shape[-1]:
+        default = max(A.shape[-2:]) * float(np.finfo(A.dtype.to_real().name).eps)
+        limit = smallest_that_counts(values, rtol, atol, default)
     else:
-        limit = tol
+        limit = 0.0
     return lazy.sum(lazy.gt(values, limit), -1)
 
 

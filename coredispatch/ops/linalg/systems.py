@@ -18,9 +18,10 @@ from coredispatch.ops.linalg.factorizations import (
     square_shape,
 )
 from coredispatch.ops.linalg.products import matmul, mH
+from coredispatch.ops.linalg.vector_norms import smallest_that_counts
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.inspection import all_true
 from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promote
 from coredispatch.ops.support.samples import Sample
@@ -338,12 +339,26 @@ def linalg_pinv(
     """Moore-Penrose inverse; singular values up to ``rcond`` times the greatest count as zero.
 
     ``rcond``, also called ``rtol``, is max(m, n) * eps where neither it nor ``atol`` is given.
-    ``atol`` is a limit of its own; the greater of the two counts.
+    ``atol`` is a limit of its own; the greater of the two counts. Each may be a tensor of one
+    number for each matrix.
     """
+    return _pseudo_inverse(A, rtol if rcond is None else rcond, hermitian, atol)
+
+
+@linalg_pinv.overload
+def _(
+    A: Tensor,
+    rcond: Tensor | Scalar | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | Scalar | None = None,
+    rtol: Tensor | Scalar | None = None,
+) -> Tensor:
+    return _pseudo_inverse(A, rtol if rcond is None else rcond, hermitian, atol)
+
+
+def _pseudo_inverse(A: Any, rtol: Any, hermitian: bool, atol: Any) -> Any:
     *_, m, n = matrix_shape(A)
-    rcond = rtol if rcond is None else rcond
-    if rcond is None:
-        rcond = 0.0 if atol else max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)
     if hermitian:
         values, u = linalg_eigh(A)
         vh = mH(u)
@@ -351,8 +366,8 @@ def linalg_pinv(
         u, values, vh = linalg_svd(A, False)
     size = lazy.abs(values)
     if values.shape[-1]:
-        limit = lazy.amax(size, -1, True) * rcond
-        small = lazy.le(size, limit if atol is None else lazy.clamp(limit, atol))
+        default = max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)
+        small = lazy.le(size, smallest_that_counts(size, rtol, atol, default))
     else:
         small = size > 0
     reciprocal = lazy.masked_fill(lazy.reciprocal(values), small, 0)

@@ -19,7 +19,7 @@ from coredispatch.ops.support.casting import in_float32
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, dot, normalize_dim, reduced, require_one_of
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import composite
+from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import complex64, complex128, float32, float64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
@@ -201,3 +201,27 @@ def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         return mul(x, factor)
 
     return in_float32(scaled, self)
+
+
+# ---- which singular values count ----------------------------------------------------------------
+
+
+def smallest_that_counts(sizes: Any, rtol: Any, atol: Any, default: float) -> Any:
+    """The limit below which ``sizes`` (..., k) count as zero, (..., 1): the greater of ``atol`` and
+    ``rtol`` times the greatest, numbers or tensors of one for each matrix.
+
+    Without ``rtol`` it is ``default``, or 0 where ``atol`` is above zero.
+    """
+    rtol, atol = (lazy.unsqueeze(x, -1) if isinstance(x, Value) else x for x in (rtol, atol))
+    if rtol is None:
+        rtol = default if atol is None else _default_beside(atol, default)
+    limit = amax(sizes, -1, True) * rtol
+    if atol is None:
+        return limit
+    return lazy.maximum(limit, atol) if isinstance(atol, Value) else lazy.clamp(limit, atol)
+
+
+def _default_beside(atol: Any, default: float) -> Any:
+    if not isinstance(atol, Value):
+        return 0.0 if atol else default
+    return comparison.where(comparison.gt(atol, 0), 0.0, default)

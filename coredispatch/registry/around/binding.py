@@ -36,6 +36,8 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
         out = kwargs.pop("out")
+        if out is not None and op.inplace_of is not None:
+            raise mismatch(op, "got an unexpected keyword argument 'out': it writes to self")
         if out is not None:
             return _into(op, args, out, kwargs)
     full = completed(op, args, kwargs)
