@@ -97,6 +97,7 @@ REFUSED = {
     "repeat_interleave of fractions": lambda t: cd.repeat_interleave(t.v),
     "where by integers": lambda t: cd.where(t.i, t.v, t.v),
     "bce with complex": lambda t: F.binary_cross_entropy(t.v, t.c),
+    "bce of logits with complex": lambda t: F.binary_cross_entropy_with_logits(t.v, t.c),
     "smooth_l1 with complex": lambda t: F.smooth_l1_loss(t.v, t.c),
     "huber with complex": lambda t: F.huber_loss(t.v, t.c),
     "cross_entropy with complex": lambda t: F.cross_entropy(t.x, t.x + 1j),

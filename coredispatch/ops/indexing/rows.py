@@ -17,6 +17,7 @@ from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import bool_
 from coredispatch.registry.model.errors import DimError, DTypeError
 
 __all__ = ["index_add", "index_copy", "index_fill", "index_select", "take"]
@@ -117,7 +118,10 @@ def index_add(
 ) -> Tensor:
     """``self`` with ``alpha`` times the slices of ``source`` added to the slices of ``index``."""
     rows_fit(self, dim, index, source)
-    return _put(self, dim, index, source if alpha == 1 else source * alpha, True)
+    terms = source if alpha == 1 else source * alpha
+    if self.dtype is bool_:  # a product with a number is an integer
+        terms = lazy.to_dtype(terms, bool_)
+    return _put(self, dim, index, terms, True)
 
 
 def _index_add_source_grad(grad: Any, dim: Any, index: Any, source_shape: Any, alpha: Any) -> Any:

@@ -33,7 +33,7 @@ from coredispatch.ops.support.adjoint import no_gradient
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import promote, same
+from coredispatch.ops.support.rules import same
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
@@ -302,11 +302,14 @@ def _same_shapes(input: Tensor, target: Tensor) -> None:
             f"{tuple(input.shape)}",
             fix="use a target of the input's shape",
         )
+    if target.dtype.is_complex:
+        raise DTypeError(
+            f"not defined for 'target' of dtype {target.dtype.name}", fix="use target.real"
+        )
 
 
 @composite(
     takes="float",
-    dtype=promote,
     reference=bce_reference,
     samples=binary_samples,
     values=(0.05, 0.95),
@@ -366,11 +369,7 @@ binary_cross_entropy.vjp(
 
 
 @composite(
-    takes="float",
-    dtype=promote,
-    reference=bce_with_logits_reference,
-    samples=logit_samples,
-    **LOSS_METADATA,
+    takes="float", reference=bce_with_logits_reference, samples=logit_samples, **LOSS_METADATA
 )
 def binary_cross_entropy_with_logits(
     input: Tensor,
