@@ -125,3 +125,25 @@ def test_an_import_by_the_package_is_no_part_of_the_program(
     compiled = cd.compile(net, backend="eager", fullgraph=True)
     compiled(cd.ones(1, 2)).sum().backward()
     assert net.weight.grad is not None
+
+
+@pytest.mark.parametrize("backend", ["eager", None])
+def test_a_tensor_that_grows_in_an_attribute(backend: str | None) -> None:
+    """What follows from its shape is computed anew: no program of another shape serves."""
+
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = cd.ones(1, 2)
+
+        def forward(self, x: cd.Tensor) -> Any:
+            self.kept = cd.cat([self.kept, x])
+            share = self.kept.sum() / self.kept.shape[0]
+            return share + self.kept.mean(0) * self.kept.numel() + len(self.kept)
+
+    plain = Cache()
+    net = copy.deepcopy(plain)
+    fast: Any = cd.compile(net) if backend is None else cd.compile(net, backend=backend)
+    for i in range(12):
+        x = cd.full((1, 2), float(i))
+        assert cd.allclose(fast(x), plain(x))

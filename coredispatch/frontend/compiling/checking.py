@@ -15,6 +15,7 @@ from typing import Any
 from coredispatch.frontend.compiling.records import LISTS, MISSING, Record
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.nn.members import Namespace
+from coredispatch.plugin import Value
 
 __all__ = ["FAILED", "HELD", "MOVED", "base_of", "checker", "read"]
 
@@ -99,7 +100,7 @@ def checker(
 def _differs(text: Text, record: Record) -> str:
     """The text of the question whether a record is not what it was."""
     value = record.value
-    if record.dynamic and type(value) is tuple:
+    if record.dynamic and (type(value) is tuple or isinstance(value, Value)):
         return f"not {text.name(record.fits)}()"
     if record.dynamic:
         return f"type({read(text, record)}) is not {text.name(type(value))}"

@@ -90,13 +90,23 @@ def equal(now: Any, then: Any) -> bool:
 
 
 def alike(now: Any, then: Any) -> bool:
-    """Whether two values differ in nothing but numbers: alone, or in tuples."""
+    """Whether two values differ in nothing but numbers: alone, in tuples, or in tensors.
+
+    Tensors have one shape, dtype and order in memory: a graph holds for no others.
+    """
     if type(now) is not type(then):
         return False
     if type(then) is tuple and len(now) == len(then):
         pairs = list(zip(now, then))
         return all(alike(a, b) if type(b) in (int, float) else equal(a, b) for a, b in pairs)
-    return type(then) in (int, float) or isinstance(then, Value)
+    if isinstance(then, Value):
+        return now is then or _described(now) == _described(then)
+    return type(then) in (int, float)
+
+
+def _described(tensor: Any) -> Any:
+    """What a graph depends on of a tensor, its numbers aside."""
+    return tuple(tensor.shape), tensor.dtype, getattr(tensor.raw, "strides", None), tensor.keys
 
 
 class Element:
