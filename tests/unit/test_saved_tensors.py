@@ -143,6 +143,8 @@ BYTES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
         ((2, 4, 8, 8),),
         {"0": 0},
     ),
+    "fold": (lambda x: F.fold(x, (4, 4), 2), ((2, 8, 9),), {"0": 0}),
+    "diag_embed": (cd.diag_embed, (S,), {"0": 0}),
     "kthvalue": (lambda x: x.kthvalue(3, 1), (S,), {"0": 128}),
     "matrix_exp": (cd.linalg.matrix_exp, (S,), {"0": 1024}),
     "cholesky_inverse": (cd.cholesky_inverse, (S,), {"0": 2048}),

@@ -208,3 +208,8 @@ def col2im(
     total = x.new_zeros((x.shape[0] * channels, prod(size)))
     result = total.index_add(1, flat.reshape(-1), parts).reshape(x.shape[0], channels, *size)
     return result if batched else result.squeeze(0)
+
+
+@col2im.vjp
+def _(grad, kernel_size, dilation, padding, stride):
+    return im2col(grad, kernel_size, dilation, padding, stride)

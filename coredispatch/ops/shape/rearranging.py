@@ -430,6 +430,11 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return lazy.movedim(planes, (-2, -1), (dim1, dim2))
 
 
+@diag_embed.vjp
+def _(grad, offset, dim1, dim2):
+    return lazy.diagonal(grad, offset, dim1, dim2)
+
+
 @composite(reference=np.diagflat, samples=unary, tolerance=exact)
 def diagflat(self: Tensor, offset: int = 0) -> Tensor:
     """A matrix with the elements of ``self``, in row-major order, on a diagonal."""
