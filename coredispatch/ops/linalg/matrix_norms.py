@@ -372,25 +372,18 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)
 
 
-def _rows_grad(grad: Any, x1: Any, x2: Any, p: float, out: Any) -> Any:
-    """The gradient of the first of the two sets of rows that :func:`cdist` compares.
-
-    The differences are computed again: there are as many as rows times rows times columns.
-    """
-    difference = shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3)
-    return lazy.sum(_difference_grad(grad, out, difference, p), -2)
-
-
 def _difference_grad(grad: Any, out: Any, difference: Any, p: float) -> Any:
     """The gradient of differences along the last dimension whose norm is ``out``."""
     slopes = power_norm_grad(wide(grad), wide(out), wide(difference), float(p), (-1,), False)
     return narrow(slopes, difference)
 
 
-cdist.vjp(
-    x1=_rows_grad,
-    x2=lambda grad, x1, x2, p, out: _rows_grad(grad.mT, x2, x1, p, out.mT),
-)
+@cdist.vjp
+def _(grad, out, x1, x2, p):
+    # Computed again, not kept: there are as many as rows times rows times columns.
+    difference = shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3)
+    slopes = _difference_grad(grad, out, difference, p)
+    return lambda: lazy.sum(slopes, -2), lambda: -lazy.sum(slopes, -3)
 
 
 @composite(
