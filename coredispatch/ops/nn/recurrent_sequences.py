@@ -366,20 +366,17 @@ def lstm_step_output(gates: Tensor, cell: Tensor) -> Tensor:
     return narrow(wide(gates).chunk(4, -1)[3].sigmoid() * wide(cell).tanh(), gates)
 
 
-def _of_output_gates(grad: Any, gates: Any, cell: Any) -> Any:
-    o = wide(gates).chunk(4, -1)[3].sigmoid()
-    last = wide(grad) * wide(cell).tanh() * o * (1 - o)
-    nothing = lazy.zeros_like(last)
-    return narrow(lazy.cat([nothing, nothing, nothing, last], -1), gates)
+@lstm_step_output.vjp
+def _(grad, gates, cell):
+    o, bent = wide(gates).chunk(4, -1)[3].sigmoid(), wide(cell).tanh()
+    inner = wide(grad) * o
 
+    def of_gates():
+        last = inner * bent * (1 - o)
+        nothing = lazy.zeros_like(last)
+        return narrow(lazy.cat([nothing, nothing, nothing, last], -1), gates)
 
-def _of_output_cell(grad: Any, gates: Any, cell: Any) -> Any:
-    bent = wide(cell).tanh()
-    o = wide(gates).chunk(4, -1)[3].sigmoid()
-    return narrow(wide(grad) * o * (1 - bent * bent), cell)
-
-
-lstm_step_output.vjp(gates=_of_output_gates, cell=_of_output_cell)
+    return of_gates, lambda: narrow(inner * (1 - bent * bent), cell)
 
 
 # ---- GRU --------------------------------------------------------------------------------------
