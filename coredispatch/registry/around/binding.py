@@ -46,7 +46,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         try:
             full = canonicalized(op, full, op.arity)
             if op.ambiguous and not _foreign(full):
-                checks.check_types(op, full)
+                checks.check_kinds(op, full)
         except DTypeError as refused:
             if _foreign(full):  # its class takes the arguments as they are
                 return dispatch(op, full)

@@ -347,6 +347,13 @@ def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
 
 def check_types(op: Operator, args: tuple[Any, ...]) -> None:
     """Raise :class:`DTypeError` naming the first argument whose type does not fit."""
+    check_kinds(op, args)
+    if op.taken is not None:
+        check_taken(op, args)
+
+
+def check_kinds(op: Operator, args: tuple[Any, ...]) -> None:
+    """:func:`check_types` without the dtypes, which tell no overload from another."""
     position = unfit(op, args)
     if position is not None:
         param, argument = op.schema.params[position], args[position]
@@ -356,8 +363,6 @@ def check_types(op: Operator, args: tuple[Any, ...]) -> None:
             f"{type(argument).__name__}" + shown(argument),
             fix=hint(param.kind, argument),
         )
-    if op.taken is not None:
-        check_taken(op, args)
 
 
 def check_taken(op: Operator, args: tuple[Any, ...]) -> None:
