@@ -18,7 +18,14 @@ from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.rules import exact
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import ArgumentError, DimError, OpError, ShapeError
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    OpError,
+    ShapeError,
+)
 
 __all__ = ["checked"]
 
@@ -106,13 +113,19 @@ _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
 def _samples(make: Any) -> Iterator[Sample]:
     yield Sample(make((3, 2)), np.array([0, 2]), 0, 2, "index")
     yield Sample(make((4,)), np.array(3), None, 3, "mask")
-    yield Sample(make((2, 3)), np.array([[0.5], [1.0]]), 0.25, None, "variance")
+    yield Sample(make((2, 3)), np.array([[1.5], [1.0]]), 0.25, None, "variance")
     yield Sample(make((0,)), np.zeros((0,), np.int64), 0, -1, "index")
+
+
+def _dtype(self: Any, by: Any, *_: Any) -> DType:
+    if DType.of(by.dtype).is_complex:
+        raise DTypeError("complex numbers lie between no bounds", fix="check their real parts")
+    return DType.of(self.dtype)
 
 
 @composite(
     out=lambda self, *_: tuple(self.shape),
-    dtype=lambda self, *_: self.dtype,
+    dtype=_dtype,
     reference=lambda self, *_: self,
     samples=_samples,
     dtypes="all",

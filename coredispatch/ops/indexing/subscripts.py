@@ -190,7 +190,8 @@ def _puts(make: Any) -> Iterator[Sample]:
     yield Sample(x, (make.index((3,), 4),), make((3, 5)), True)
     yield Sample(x, (make.index((3,), 4), make.index((3,), 5)), make((3,)), True)
     yield Sample(x, (np.array([-1, 3, 0, -4]),), make((4, 5)), True)  # one place, named twice
-    yield Sample(make((2, 3, 4)), (slice(None), make.index((4,), 3)), make((2, 4, 4)), True)
+    # Sizes that differ: one that occurs twice would grow twice.
+    yield Sample(make((2, 3, 7)), (slice(None), make.index((6,), 3)), make((2, 6, 7)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make(()), True)
 
 

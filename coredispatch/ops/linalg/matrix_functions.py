@@ -187,6 +187,7 @@ _PADE = (
     dtype=same,
     samples=lambda make: (Sample(make(s)) for s in ((1, 1), (4, 4), (2, 3, 3))),
     dtypes=FLOATS,
+    takes="float+complex",
     tolerance=conditioned,
     namespace=("", "linalg"),
 )
