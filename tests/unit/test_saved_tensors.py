@@ -103,16 +103,10 @@ def saved_bytes(run: Any) -> int:
 
 S, V, ROW = (16, 16), (16, 3), (16,)
 PLACES = np.random.default_rng(0).integers(0, 16, S)
-LSTM = ((5, 8), (5, 8), (5, 8), (32, 8), (32, 8), (32,), (32,))
-GRU = ((5, 8), (5, 8), (24, 8), (24, 8), (24,), (24,))
 
 
 def reduced(kind: str) -> Any:
     return lambda a, b: cd.scatter_reduce(a, 1, cd.tensor(PLACES), b, kind)
-
-
-def lstm_cell(x: Any, h: Any, c: Any, *weights: Any) -> Any:
-    return cd.lstm_cell(x, (h, c), *weights)
 
 
 BYTES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
@@ -161,16 +155,6 @@ BYTES: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
         lambda a, b: cd.index_reduce(a, 0, cd.arange(16), b, "prod"),
         (S, S),
         {"0": 3200, "01": 3200},
-    ),
-    "lstm_cell": (
-        lstm_cell,
-        LSTM,
-        {"0": 1984, "1": 1984, "2": 800, "3": 1120, "5": 960, "3456": 1280, "0123456": 3328},
-    ),
-    "gru_cell": (
-        cd.gru_cell,
-        GRU,
-        {"0": 1728, "1": 1728, "2": 1120, "4": 960, "2345": 1280, "012345": 2816},
     ),
 }
 

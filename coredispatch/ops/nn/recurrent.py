@@ -11,11 +11,8 @@ from typing import Any
 from coredispatch.ops.nn import recurrent_reference as reference
 from coredispatch.ops.nn.recurrent_sequences import (
     gru_sequence,
-    gru_step,
     last_states,
     lstm_sequence,
-    lstm_step_cell,
-    lstm_step_output,
     rnn_sequence,
 )
 from coredispatch.ops.support import lazy
@@ -381,17 +378,12 @@ def _step(
                 f"a bias of shape {tuple(bias.shape)} does not fit a weight of {rows} rows",
                 fix=f"use a bias of shape ({rows},)",
             )
-    # Two products and a step: less is kept for gradients than of a sequence of one step.
-    own, past = lazy.linear(x, w_ih, b_ih), lazy.linear(states[0], w_hh, b_hh)
-    ends: list[Tensor]
-    if mode == "lstm":
-        gates = own + past
-        cell = lstm_step_cell(gates, states[1])
-        ends = [lstm_step_output(gates, cell), cell]
-    elif mode == "gru":
-        ends = [gru_step(own, past, states[0])]
+    if mode in ("tanh", "relu"):  # two products: less than a sequence of one step
+        total = lazy.linear(x, w_ih, b_ih) + lazy.linear(states[0], w_hh, b_hh)
+        ends = [total.tanh() if mode == "tanh" else total.relu()]
     else:
-        ends = [(own + past).tanh() if mode == "tanh" else (own + past).relu()]
+        weights = [w_ih, w_hh, b_ih, b_hh, None]
+        _, ends = _direction(mode, x, states, weights, (x.shape[0],), True)
     return [end.squeeze(0) if old.ndim == 1 else end for end, old in zip(ends, hx)]
 
 

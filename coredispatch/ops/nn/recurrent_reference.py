@@ -335,36 +335,6 @@ def _sample(
     return Sample(x, hx, params, biases, layers, 0.0, True, both, batch_first)
 
 
-def lstm_step_cell(gates: Any, c0: Any) -> Any:
-    """The cell after the gates, each added up already."""
-    i, f, g, _ = np.split(gates, 4, -1)
-    return _sigmoid(f) * c0 + _sigmoid(i) * np.tanh(g)
-
-
-def lstm_step_output(gates: Any, cell: Any) -> Any:
-    """The output after the gates and the cell."""
-    return _sigmoid(np.split(gates, 4, -1)[3]) * np.tanh(cell)
-
-
-def lstm_step_samples(make: Any) -> Iterator[Sample]:
-    """Batches, one of them empty."""
-    for n in (1, 3, 0):
-        yield Sample(make((n, 8)), make((n, 2)))
-
-
-def gru_step(gates: Any, state_gates: Any, h0: Any) -> Any:
-    """The state after the two parts of the gates."""
-    (xr, xz, xn), (hr, hz, hn) = np.split(gates, 3, -1), np.split(state_gates, 3, -1)
-    update = _sigmoid(xz + hz)
-    return (1 - update) * np.tanh(xn + _sigmoid(xr + hr) * hn) + update * h0
-
-
-def gru_step_samples(make: Any) -> Iterator[Sample]:
-    """Batches, one of them empty."""
-    for n in (1, 3, 0):
-        yield Sample(make((n, 6)), make((n, 6)), make((n, 2)))
-
-
 def cell(mode: str) -> Callable[..., Any]:
     """The reference of one step."""
 

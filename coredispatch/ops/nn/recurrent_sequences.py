@@ -27,12 +27,9 @@ from coredispatch.registry.model.errors import ShapeError
 __all__ = [
     "gru_sequence",
     "gru_sequence_backward",
-    "gru_step",
     "last_states",
     "lstm_sequence",
     "lstm_sequence_backward",
-    "lstm_step_cell",
-    "lstm_step_output",
     "rnn_sequence",
     "rnn_sequence_backward",
 ]
@@ -319,66 +316,6 @@ def lstm_sequence_backward(
     return a, b, c, d
 
 
-def _lstm_step_shape(gates: Any, state: Any) -> tuple[int, ...]:
-    _expect("gates", gates, state.shape[0], 4 * state.shape[1])
-    return tuple(state.shape)
-
-
-@composite(
-    out=_lstm_step_shape,
-    reference=reference.lstm_step_cell,
-    samples=reference.lstm_step_samples,
-    **_METADATA,
-)
-def lstm_step_cell(gates: Tensor, c0: Tensor) -> Tensor:
-    """The next cell state ``(N, H)`` of gates ``(N, 4H)`` to which all parts are added.
-
-    Its derivative reads no weights, so that they are not kept for it, unlike that of a sequence.
-    """
-    i, f, g, _ = wide(gates).chunk(4, -1)
-    return narrow(f.sigmoid() * wide(c0) + i.sigmoid() * g.tanh(), gates)
-
-
-def _of_cell_gates(grad: Any, gates: Any, c0: Any) -> Any:
-    i, f, g, _ = wide(gates).chunk(4, -1)
-    i, f, g, total = i.sigmoid(), f.sigmoid(), g.tanh(), wide(grad)
-    parts = [total * g * i * (1 - i), total * wide(c0) * f * (1 - f), total * i * (1 - g * g)]
-    return narrow(lazy.cat([*parts, lazy.zeros_like(total)], -1), gates)
-
-
-lstm_step_cell.vjp(
-    gates=_of_cell_gates,
-    c0=lambda grad, gates: narrow(wide(grad) * wide(gates).chunk(4, -1)[1].sigmoid(), grad),
-)
-
-
-@composite(
-    out=_lstm_step_shape,
-    reference=reference.lstm_step_output,
-    samples=reference.lstm_step_samples,
-    **_METADATA,
-)
-def lstm_step_output(gates: Tensor, cell: Tensor) -> Tensor:
-    """The output ``(N, H)`` of gates ``(N, 4H)`` and of what :func:`lstm_step_cell` makes of them.
-
-    Its derivative reads no weights either.
-    """
-    return narrow(wide(gates).chunk(4, -1)[3].sigmoid() * wide(cell).tanh(), gates)
-
-
-@lstm_step_output.vjp
-def _(grad, gates, cell):
-    o, bent = wide(gates).chunk(4, -1)[3].sigmoid(), wide(cell).tanh()
-    inner = wide(grad) * o
-
-    def of_gates():
-        last = inner * bent * (1 - o)
-        nothing = lazy.zeros_like(last)
-        return narrow(lazy.cat([nothing, nothing, nothing, last], -1), gates)
-
-    return of_gates, lambda: narrow(inner * (1 - bent * bent), cell)
-
-
 # ---- GRU --------------------------------------------------------------------------------------
 
 
@@ -495,45 +432,6 @@ def gru_sequence_backward(
     results = _stacked(inputs, not reverse), _stacked(hidden, not reverse), dh
     a, b, c = [narrow(x, before) for x in results]
     return a, b, c
-
-
-def _gru_step_shape(gates: Any, state_gates: Any, h0: Any) -> tuple[int, ...]:
-    for name, part in (("gates", gates), ("state_gates", state_gates)):
-        _expect(name, part, h0.shape[0], 3 * h0.shape[1])
-    return tuple(h0.shape)
-
-
-@composite(
-    out=_gru_step_shape,
-    reference=reference.gru_step,
-    samples=reference.gru_step_samples,
-    **_METADATA,
-)
-def gru_step(gates: Tensor, state_gates: Tensor, h0: Tensor) -> Tensor:
-    """What a cell makes of the input's and the state's part of its gates ``(N, 3H)``: ``(N, H)``.
-
-    Like that of :func:`lstm_step_cell` its derivative reads no weights.
-    """
-    xr, xz, xn = wide(gates).chunk(3, -1)
-    hr, hz, hn = wide(state_gates).chunk(3, -1)
-    new = (xn + (xr + hr).sigmoid() * hn).tanh()
-    return narrow(new + (xz + hz).sigmoid() * (wide(h0) - new), gates)
-
-
-@gru_step.vjp
-def _(grad, gates, state_gates, h0):
-    xr, xz, xn = wide(gates).chunk(3, -1)
-    hr, hz, hn = wide(state_gates).chunk(3, -1)
-    reset, update = (xr + hr).sigmoid(), (xz + hz).sigmoid()
-    new, total = (xn + reset * hn).tanh(), wide(grad)
-    d_update = total * (wide(h0) - new) * update * (1 - update)
-    d_new = total * (1 - update) * (1 - new * new)
-    d_reset = d_new * hn * reset * (1 - reset)
-    return (
-        lambda: narrow(lazy.cat([d_reset, d_update, d_new], -1), gates),
-        lambda: narrow(lazy.cat([d_reset, d_update, d_new * reset], -1), state_gates),
-        lambda: narrow(total * update, h0),
-    )
 
 
 # ---- plain ------------------------------------------------------------------------------------
