@@ -134,6 +134,12 @@ class Namespace:
             return x.copy()
         return x if self.immutable else self.xp.asarray(x, copy=True)
 
+    def mean(self, x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The mean over ``axis``; NaN of no elements, of which NumPy itself would warn."""
+        if 0 not in x.shape:
+            return self.xp.mean(x, axis=axis, keepdims=keepdims)
+        return self.xp.sum(x, axis=axis, keepdims=keepdims) * float("nan")
+
     def filled(self, size: Any, value: Any, dtype: DType) -> Any:
         """An array of one number. The host makes a small one: no library compiles a copy."""
         native = self.native(dtype)

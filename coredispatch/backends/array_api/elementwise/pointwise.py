@@ -199,8 +199,8 @@ def _floor_divide(
         low = xp.floor(out)
         out = xp.where(out - low > 0.5, low + 1, low)
         # The remainder of an infinite divisor may be as infinite.
-        below = xp.where((a != 0) & (xp.signbit(a) != xp.signbit(b)), -1.0, 0.0)
-        out = xp.where(xp.isinf(b) & xp.isfinite(a), xp.astype(below, native), out)
+        below = xp.astype((a != 0) & (xp.signbit(a) != xp.signbit(b)), native)
+        out = xp.where(xp.isinf(b) & xp.isfinite(a), -below, out)
         out = xp.where(out == 0, xp.copysign(xp.zeros_like(out), plain), out)
         return xp.where(b == 0, plain, out)
 
