@@ -236,7 +236,7 @@ def _hardtanh_shape(self: Any, min_val: float, max_val: float) -> tuple[int, ...
             f"min_val={min_val} must not be above max_val={max_val}", fix="swap the bounds"
         )
     dtype = DType.of(self.dtype)
-    if min_val < 0 and dtype.kind == "u":
+    if dtype.kind == "u" and min_val <= -1:  # fractions are cut off, as from other numbers
         raise ArgumentError(
             f"min_val={min_val} is negative, and the elements are {dtype.name}",
             fix="use min_val=0, or a signed dtype",
