@@ -49,6 +49,8 @@ MODULES = (
     "hardware",
     "sizes",
     "state",
+    "many_calls",
+    "speed",
     "exactness",
 )
 
