@@ -18,12 +18,11 @@ from coredispatch.frontend.compiling.recording import (
     Recorder,
     TakeBack,
     Unsupported,
-    capturing,
-    capturing_nothing,
 )
 from coredispatch.frontend.compiling.records import MISSING, Record, alike, equal
 from coredispatch.frontend.compiling.sizes import opened, questions
 from coredispatch.frontend.compiling.state import State, attributes_of
+from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
 from coredispatch.frontend.compiling.writing import Contents, Gradient

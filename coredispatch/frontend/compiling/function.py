@@ -13,10 +13,11 @@ from coredispatch.frontend.compiling.executing import caller, execute
 from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.program import Program, Unseen
-from coredispatch.frontend.compiling.recording import Unsupported, capturing
+from coredispatch.frontend.compiling.recording import Unsupported
 from coredispatch.frontend.compiling.records import alike
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
 from coredispatch.frontend.compiling.sizes import OpenSizes
+from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.graph.compilers import eager
 from coredispatch.plugin import Value
 

@@ -18,8 +18,9 @@ from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_n
 from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_hooks
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
-from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing
+from coredispatch.frontend.compiling.recording import Origin, Recorder
 from coredispatch.frontend.compiling.sizes import tangent
+from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.frontend.modes import enable_grad, is_recording
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node

@@ -17,23 +17,23 @@ import numpy as np
 
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
+from coredispatch.frontend.compiling.result_shapes import (
+    ShapesOf,
+    has_sym,
+    shaped_by_numbers,
+    shaped_by_values,
+)
+from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.graph import Graph, Node, map_aggregate
-from coredispatch.graph.calls import abstract
 from coredispatch.graph.capture import source
 from coredispatch.graph.symbols import Expression
 from coredispatch.graph.targets import spelled
-from coredispatch.graph.values import ValueInfo, info_of
-from coredispatch.ops.support.rules import broadcast, same_shape
+from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
-    DataDependentError,
-    Device,
     Layer,
-    Mode,
     Registrar,
-    Switch,
     Value,
     Wrapper,
-    dispatch,
     hookimpl,
     is_masked,
     is_on,
@@ -50,12 +50,10 @@ __all__ = [
     "Recorder",
     "TakeBack",
     "Unsupported",
-    "capturing",
     "load",
 ]
 
 
-_META = Device("meta")
 #: what is asked of a number that decides the shape of a result
 SHAPES = "a size that depends on a number"
 
@@ -77,21 +75,6 @@ class Decision:
         self.written: list[int] = []  # the inputs that were written to before
         self.draws = False  # whether random numbers were drawn before
         self.early = False  # whether it depends on numbers that come with the call alone
-
-
-class capturing(Mode):
-    """Puts what is called inside into the graph of ``recorder``."""
-
-    switch = Switch(on=("compile",))
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-
-
-class capturing_nothing(Mode):
-    """What the compiler itself calls while it captures."""
-
-    switch = Switch(off=("compile",))
 
 
 class Origin:
@@ -263,7 +246,7 @@ class Recorder:
             for i, item in enumerate(out):
                 if isinstance(item, Value) and id(item.raw) not in self.known:
                     self.made(item, self.getitem(node, i))
-        if _shape_depends_on_values(op, args):
+        if shaped_by_values(op, args):
             node.meta["open"] = True
             self.measured(out)
         elif shaped_by_numbers(op, args):
@@ -407,115 +390,6 @@ class Recorder:
         self.hold()
 
 
-#: (operator, dtypes of its tensors) -> whether the shape of its result depends on their values
-_OPEN: dict[Any, bool] = {}
-
-
-def _shape_depends_on_values(op: Any, args: tuple[Any, ...]) -> bool:
-    dtypes: list[Any] = []
-
-    def look(value: Any) -> Any:
-        if isinstance(value, Value):
-            dtypes.append(value.raw.dtype)
-        return value
-
-    map_aggregate(args, look)
-    key = (op, tuple(dtypes))
-    known = _OPEN.get(key)
-    if known is None:
-        known = False
-        if dtypes and not op.mutates:
-            try:
-                with capturing_nothing():
-                    dispatch(op, map_aggregate(args, _without_data))
-            except DataDependentError:
-                known = True
-            except Exception:  # without data an operator may fail in many ways: no answer
-                known = False
-        _OPEN[key] = known
-    return known
-
-
-class ShapesOf:
-    """The shapes of what an operator returns, as a function of numbers among its arguments.
-
-    Tensors among them have one shape: that is a guard. Equal ones are asked for the same thing.
-    """
-
-    def __init__(self, op: Any, args: tuple[Any, ...]) -> None:
-        self.op = op
-        self.numbers: list[Sym] = []
-        self.args = map_aggregate(args, self._leaf)
-        self.known: dict[Any, Any] = {}
-        self.__name__ = f"shapes_of_{op.name}"
-
-    def _leaf(self, value: Any) -> Any:
-        if isinstance(value, Sym):
-            self.numbers.append(value)
-            return _Number(len(self.numbers) - 1)
-        if isinstance(value, Value):
-            return info_of(value)
-        return _META if isinstance(value, Device) else value
-
-    def __call__(self, *numbers: Any) -> Any:
-        """The shapes; None where the operator refuses the numbers, or no rule tells."""
-        if numbers not in self.known:
-            if len(self.known) > 1000:
-                self.known.clear()
-            self.known[numbers] = self._asked(numbers)
-        return self.known[numbers]
-
-    def _asked(self, numbers: tuple[Any, ...]) -> Any:
-        def given(value: Any) -> Any:
-            if isinstance(value, ValueInfo):
-                return abstract(value)
-            return numbers[value.place] if isinstance(value, _Number) else value
-
-        args = list(map_aggregate(self.args, given))
-        for place, param in enumerate(self.op.schema.params):
-            if param.name == "device" and self.op.factory:
-                args[place] = _META
-        try:
-            with capturing_nothing():
-                out = dispatch(self.op, tuple(args))
-        except Exception:  # the call itself says what is wrong with the numbers
-            return None
-        results = out if isinstance(out, (tuple, list)) else [out]
-        return [tuple(item.shape) for item in results if isinstance(item, Value)]  # type: ignore[attr-defined]
-
-    def _same(self) -> Any:
-        return self.op, repr(self.args)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapesOf) and self._same() == other._same()
-
-    def __hash__(self) -> int:
-        return hash(self._same())
-
-
-class _Number:
-    """The place of a number among those that come with the call."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-    def __repr__(self) -> str:
-        return f"number {self.place}"
-
-
-def shaped_by_numbers(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether numbers that the program computes with may say what shape the results have."""
-    if op.mutates or op.out_rule in (broadcast, same_shape):
-        return False
-    return any(_has_sym(argument) for argument in args)
-
-
-def _without_data(value: Any) -> Any:
-    if isinstance(value, Value):
-        return value.detach().to("meta")  # type: ignore[attr-defined]
-    return _META if isinstance(value, Device) else plain(value)
-
-
 def _root(value: Any) -> Any:
     """What a tensor is a view of, in the end."""
     while value._view is not None:
@@ -533,7 +407,7 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     op = call.op
     recorder = None if mode is None else mode.recorder
     if recorder is None or recorder.problem is not None or not recorder.alive:
-        symbols = any(_has_sym(argument) for argument in args)
+        symbols = any(has_sym(argument) for argument in args)
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
     if recorder.sized is not None and any(map(_is_sized, args)):
         return recorder.sized(recorder, call, args)
@@ -541,7 +415,7 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
         recorder.about_to_write(args)
     recorder.busy += 1  # what kernels do is no part of the program
     try:
-        if any(_has_sym(argument) for argument in args):
+        if any(has_sym(argument) for argument in args):
             out = call.redispatch(*map_aggregate(args, plain))
         else:
             out = call.below(args)
@@ -565,14 +439,6 @@ def _is_sized(argument: Any) -> bool:
     if isinstance(argument, slice):
         return any(map(_is_sized, (argument.start, argument.stop, argument.step)))
     return isinstance(argument, Expression)
-
-
-def _has_sym(argument: Any) -> bool:
-    if isinstance(argument, (tuple, list)):
-        return any(map(_has_sym, argument))
-    if isinstance(argument, slice):
-        return any(map(_has_sym, (argument.start, argument.stop, argument.step)))
-    return isinstance(argument, Sym)
 
 
 @hookimpl

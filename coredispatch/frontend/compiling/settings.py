@@ -53,7 +53,7 @@ STANCE = Stance()
 
 def recorder() -> Any:
     """The recorder of the capture that runs in this thread, or None."""
-    module = sys.modules.get("coredispatch.frontend.compiling.recording")
+    module = sys.modules.get("coredispatch.frontend.compiling.switches")
     mode = None if module is None else module.capturing.current()
     return mode.recorder if mode is not None and mode.recorder.alive else None
 

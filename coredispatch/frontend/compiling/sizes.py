@@ -18,7 +18,9 @@ from weakref import ref
 from coredispatch._frames import in_package
 from coredispatch.frontend.compiling.arguments import Arguments, order_of
 from coredispatch.frontend.compiling.numbers import Sym, plain
-from coredispatch.frontend.compiling.recording import Recorder, capturing_nothing, shaped_by_numbers
+from coredispatch.frontend.compiling.recording import Recorder
+from coredispatch.frontend.compiling.result_shapes import shaped_by_numbers
+from coredispatch.frontend.compiling.switches import capturing_nothing
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import info_of, map_aggregate
 from coredispatch.graph.calls import abstract
