@@ -152,3 +152,18 @@ def test_cumprod_has_derivatives_of_second_order(zeros: int) -> None:
     x = cd.tensor([2.0, 3.0, 0.5, 4.0], dtype=cd.float64)
     x[:zeros] = 0
     assert cd.autograd.gradgradcheck(lambda x: x.cumprod(0), (x.requires_grad_(),))
+
+
+def test_a_check_of_values_names_the_operator_that_asks() -> None:
+    def loss(x: Any, target: Any) -> Any:
+        return functional.nll_loss(x, target)
+
+    compiled: Any = cd.compile(loss, backend="eager", fullgraph=True)
+    compiled(cd.ones(2, 3), cd.tensor([0, 1]))
+    for called in (loss, compiled):
+        with pytest.raises(cd.DimError, match=r"nll_loss\(float32\[2, 3\].*target 7 is out of"):
+            called(cd.ones(2, 3), cd.tensor([0, 7]))
+    with pytest.raises(cd.ShapeError, match=r"^masked_scatter\(.*asks for 2 elements"):
+        cd.zeros(3).masked_scatter(cd.tensor([True, False, True]), cd.ones(1))
+    with pytest.raises(RuntimeError, match="invalid max index: 99"):
+        functional.max_unpool2d(cd.ones(1, 1, 2, 2), cd.full((1, 1, 2, 2), 99), 2)

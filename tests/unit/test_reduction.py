@@ -374,3 +374,19 @@ def test_max_and_min_choose_among_their_forms_as_torch_does() -> None:
             assert found.values.tolist() == wanted.values.tolist()
             assert found.indices.tolist() == wanted.indices.tolist()
             assert type(found).__name__ == name
+
+
+@pytest.mark.parametrize("name", ["std", "var"])
+def test_moments_of_numbers_that_differ_little(name: str) -> None:
+    """The mean in single precision is off by more than they and their gradients may be."""
+    rng = np.random.default_rng(3)
+    array = (1000 + 0.01 * rng.standard_normal((4, 5))).astype(np.float32)
+    found = []
+    for dtype in (cd.float32, cd.float64):
+        x = cd.tensor(array).to(dtype).requires_grad_()
+        moment = getattr(x, name)(1)
+        moment.sum().backward()
+        assert x.grad is not None
+        found.append([t.numpy().astype(np.float64) for t in (moment.detach(), x.grad)])
+    for single, double in zip(*found, strict=True):
+        assert np.abs(single - double).max() < 1e-6 * np.abs(double).max()

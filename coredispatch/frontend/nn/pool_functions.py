@@ -8,7 +8,6 @@ import operator
 from typing import Any
 
 from coredispatch.frontend.argument_types import IntList
-from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
@@ -141,13 +140,7 @@ def _max_unpool(
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     lead = tuple(input.shape[:-n])
     count = math.prod(size)
-    if indices.numel() and not indices.is_meta and not is_compiling():
-        low, high = int(indices.min()), int(indices.max())
-        if low < 0 or high >= count:
-            raise RuntimeError(
-                f"Found an invalid max index: {low if low < 0 else high} (output volumes are of "
-                f"size {'x'.join(map(str, size))}"
-            )
+    indices = TABLE.operator("checked")(indices, indices, 0, count - 1, "unpooled")
     empty = input.new_zeros((*lead, count))
     result = empty.scatter(-1, indices.flatten(-n), input.flatten(-n)).reshape(*lead, *size)
     GRAPH.name_results(result, -1, "SqueezeBackward1" if n == 1 else f"MaxUnpool{n}DBackward0")

@@ -226,9 +226,10 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
 @glu.vjp
 def _(grad, self, dim):
     value, logits = lazy.chunk(wide(self), 2, dim)
-    gate, g = logistic.sigmoid(logits), wide(grad)
-    slope = mul(mul(mul(g, value), gate), sub(1, gate))
-    return narrow(lazy.cat([mul(g, gate), slope], dim), self)
+    gate = logistic.sigmoid(logits)
+    passed = mul(wide(grad), gate)
+    slope = mul(mul(passed, value), sub(1, gate))
+    return narrow(lazy.cat([passed, slope], dim), self)
 
 
 @composite(

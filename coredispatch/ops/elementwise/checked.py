@@ -96,6 +96,12 @@ def _repeats(found: Any, low: Any, high: Any) -> Exception:
     )
 
 
+def _unpooled(found: Any, low: Any, high: Any) -> Exception:
+    return RuntimeError(
+        f"Found an invalid max index: {found} (output volumes have {high + 1} elements)"
+    )
+
+
 _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "index": _index,
     "class": _class,
@@ -107,6 +113,7 @@ _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "target_lengths": _target_length,
     "labels": _labels,
     "repeats": _repeats,
+    "unpooled": _unpooled,
 }
 
 

@@ -120,8 +120,18 @@ def _variance(name: str, self: Any, dim: Any, correction: Any, keepdim: bool) ->
     return in_float32(_var, self, dim, correction, keepdim)
 
 
-def _var(x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+def _centered(x: Any, dim: Any) -> Any:
+    """The deviations from the mean.
+
+    The mean of numbers that differ little is rounded by more than they differ: that of the
+    deviations is what the first one is off.
+    """
     deviation = sub(x, mean(x, dim, True))
+    return sub(deviation, mean(deviation, dim, True))
+
+
+def _var(x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    deviation = _centered(x, dim)
     if dtype_of(deviation).is_complex:
         deviation = magnitude.abs(deviation)
     total = sum(mul(deviation, deviation), dim, keepdim)
@@ -135,7 +145,7 @@ def _(grad, self, dim, correction, keepdim):
 
 def _var_grad(grad: Any, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     scale = mul(grad, 2.0 / _divisor(x.shape, dim, correction))
-    return mul(spread(scale, x.shape, dim, keepdim), sub(x, mean(x, dim, True)))
+    return mul(spread(scale, x.shape, dim, keepdim), _centered(x, dim))
 
 
 @var.overload

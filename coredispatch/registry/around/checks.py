@@ -79,8 +79,12 @@ def describe_call(op: Dispatcher, args: tuple[Any, ...]) -> str:
     return f"{op.name}({', '.join(describe(a) for a in shown)})"
 
 
+#: operators that ask for the one that calls them, whose call the error is to name
+_ASKED_FOR_OTHERS = frozenset(("checked",))
+
+
 def name_call(error: CoreDispatchError, op: Dispatcher, args: tuple[Any, ...]) -> None:
-    if error.call is None:
+    if error.call is None and op.name not in _ASKED_FOR_OTHERS:
         error.call = describe_call(op, args)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.conversions import rounded_once
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.index_parts import IndexParts, Parts
 from coredispatch.backends.numpy.elementwise.masks import replace_where
@@ -256,6 +257,18 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
     return replace_where(x, mask, value)
 
 
+def masked_scatter(x: np.ndarray, mask: np.ndarray, source: np.ndarray) -> Any:
+    """``x`` with the elements where ``mask`` holds replaced by those of ``source``, in order."""
+    if x.shape != mask.shape:
+        x, mask = np.broadcast_arrays(x, mask)
+    if mask.dtype.kind != "b" or np.count_nonzero(mask) > source.size:
+        return NotImplemented  # the decomposition says what is wrong
+    out = x.copy(order="C")
+    if source.size:
+        np.place(out, mask, rounded_once(source, x.dtype))
+    return out
+
+
 def take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Elements of the flattened ``x``."""
     if index.dtype.kind != "i":
@@ -280,5 +293,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "nonzero": nonzero,
     "masked_select": masked_select,
     "masked_fill": masked_fill,
+    "masked_scatter": masked_scatter,
     "take": take,
 }

@@ -176,7 +176,10 @@ def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool, name: str = "v
     count = x.size if axis is None else _count(x.shape, axis)
     center = _total(wide, axis, wide.dtype, True)
     center = np.true_divide(center, center.dtype.type(count))
-    deviation = np.subtract(wide, center)
+    deviation = np.asarray(np.subtract(wide, center))
+    # The mean of numbers that differ little is rounded by more than they differ: once more.
+    center = _total(deviation, axis, wide.dtype, True)
+    np.subtract(deviation, np.true_divide(center, center.dtype.type(count)), out=deviation)
     if deviation.dtype.kind == "c":
         deviation = np.abs(deviation)
     square = np.multiply(deviation, deviation)
