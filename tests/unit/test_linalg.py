@@ -395,3 +395,15 @@ def test_tolerances_for_each_matrix() -> None:
             np.testing.assert_allclose(inverse.numpy(), expected, atol=1e-12)
     assert cd.linalg.matrix_rank(stack, cd.tensor([2.0, 0.3])).tolist() == [1, 2]
     assert cd.linalg.matrix_rank(stack.to("meta"), cd.tensor([2.0, 0.3]).to("meta")).shape == (2,)
+
+
+@pytest.mark.parametrize("order", [2.8e-158, 1e200, -1e200, 0.5])
+def test_norms_of_an_order_that_the_elements_cannot_hold(order: float) -> None:
+    torch = pytest.importorskip("torch")
+    for values in ([0.5, 2.0, 3.0], [0.5]):
+        x = cd.tensor(values, requires_grad=True)
+        found = cd.linalg.vector_norm(x, order)
+        wanted = torch.linalg.vector_norm(torch.tensor(values), order)
+        assert found.item() == pytest.approx(wanted.item())
+    found.backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0]

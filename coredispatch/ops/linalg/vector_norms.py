@@ -12,7 +12,7 @@ from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.extrema import amax, amin
-from coredispatch.ops.reduction.sums import spread, sum
+from coredispatch.ops.reduction.sums import reduced_count, spread, sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import in_float32
@@ -111,7 +111,7 @@ def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Te
     """``sum(abs(self) ** p) ** (1 / p)`` over ``dim``; its limits for 0 and the infinities."""
     size = magnitude.abs(self)
     dims = () if dim is None else dim
-    if p == math.inf:
+    if p == math.inf or (p and reduced_count(self.shape, dim) == 1):  # one number is its own norm
         return amax(size, dims, keepdim)
     if p == -math.inf:
         return amin(size, dims, keepdim)
@@ -121,7 +121,14 @@ def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Te
         return sum(size, dim, keepdim)
     if p == 2:
         return exponential.sqrt(sum(mul(size, size), dim, keepdim))
-    return exponential.pow(sum(exponential.pow(size, p), dim, keepdim), 1 / p)
+    return _power(sum(_power(size, p), dim, keepdim), 1 / p)
+
+
+def _power(x: Any, exponent: float) -> Any:
+    """``x ** exponent``; an exponent beyond the numbers of the dtype is an infinity of it."""
+    if abs(exponent) > float(np.finfo(dtype_of(x).to_real().name).max):
+        exponent = math.copysign(math.inf, exponent)
+    return exponential.pow(x, exponent)
 
 
 def power_norm_grad(
@@ -132,7 +139,7 @@ def power_norm_grad(
     if p == 0:
         return lazy.zeros_like(self)
     grad = spread(grad, shape, dim, keepdim)
-    if p == 1:
+    if p == 1 or reduced_count(shape, dim) == 1:
         return mul(magnitude.sgn(self), grad)
     out = spread(out, shape, dim, keepdim)
     if p == 2:
@@ -146,7 +153,7 @@ def power_norm_grad(
     zero = comparison.eq(size, 0)
     safe = comparison.where(zero, 1, size)
     norm_safe = comparison.where(comparison.eq(out, 0), 1, out)
-    slope = mul(exponential.pow(safe, p - 1), exponential.pow(norm_safe, 1 - p))
+    slope = mul(_power(safe, p - 1), _power(norm_safe, 1 - p))
     return mul(magnitude.sgn(self), mul(grad, comparison.where(zero, 0, slope)))
 
 
