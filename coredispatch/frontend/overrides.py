@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from coredispatch.frontend.torch_function import (
     without_overrides,
 )
 from coredispatch.plugin import Mode, Operator, Switch, is_masked
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = [
     "BaseTorchFunctionMode",
@@ -215,6 +217,8 @@ def _public(namespace: str) -> Any:
     import coredispatch
 
     found: Any = coredispatch
+    if SPELLING.package == "torch":  # whose top level is a module of its own
+        found = sys.modules["torch"]
     for part in namespace.split(".") if namespace else ():
         found = getattr(found, part)
     return found

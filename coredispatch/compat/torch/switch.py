@@ -25,6 +25,7 @@ from coredispatch.compat.torch.names import defined_in, known_names, missing, re
 from coredispatch.compat.torch.paths import PathLoader, is_provided, late_attribute
 from coredispatch.compat.torch.promised import promised_paths
 from coredispatch.compat.torch.version import VERSION
+from coredispatch.frontend import return_types
 from coredispatch.registry.model.errors import CoreDispatchError
 from coredispatch.registry.model.spelling import SPELLING
 
@@ -223,6 +224,8 @@ def _respell_top() -> None:
         value = coredispatch.__dict__.get(name)
         if isinstance(value, type) and (value.__name__ == name or name in _RENAMED):
             _TEXTS.cls(value, "", name)
+    for name in dir(return_types):
+        _TEXTS.cls(getattr(return_types, name), "return_types", name)
 
 
 def _is_package(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -131,6 +132,18 @@ class DataLoader(Generic[T_co]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
+        if multiprocessing_context is not None and num_workers == 0:
+            raise ValueError(
+                "multiprocessing_context can only be used with multi-process loading "
+                f"(num_workers > 0), but got num_workers={num_workers}"
+            )
+        if isinstance(multiprocessing_context, str):
+            methods = multiprocessing.get_all_start_methods()
+            if multiprocessing_context not in methods:
+                raise ValueError(
+                    "multiprocessing_context option should specify a valid start method in "
+                    f"{methods}, but got multiprocessing_context={multiprocessing_context!r}"
+                )
         self.multiprocessing_context = multiprocessing_context
         self.generator = generator
         self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor

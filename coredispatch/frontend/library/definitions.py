@@ -8,16 +8,17 @@ is called: a program may register in any order, and again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch.frontend.library.derivatives import autograd_rule
 from coredispatch.frontend.library.schema_text import FunctionSchema, signature_of
+from coredispatch.plugin import dispatch, operator
 from coredispatch.registry.dispatch.declare import composite
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import MissingKernel
+from coredispatch.registry.model.errors import MissingKernel, OpError
 from coredispatch.registry.model.value import Value, bump_version, storage_of, version_of
 
 __all__ = ["DEFINED", "Definition", "define_operator", "find", "forget"]
@@ -70,6 +71,8 @@ class Definition:
             factory=not tensors,
         )(signature_of(schema, self.serve, self.hidden_device))
         self.op.rules["autograd"] = autograd_rule(self)
+        if checked and not schema.is_mutable:
+            self.op.rules["vmap"] = self._sample_by_sample
         self.rows: set[str] = set()
 
     @property
@@ -196,6 +199,28 @@ class Definition:
         self.op.rules["vmap"] = served
         TABLE.forget()
 
+    def _sample_by_sample(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        """What ``vmap`` does without a rule: the kernel sees plain tensors, one sample's."""
+
+        def picked(value: Any, dim: Any, number: int) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [picked(v, d, number) for v, d in zip(value, dim, strict=True)]
+            return value if dim is None else value.select(dim, number)
+
+        if info.batch_size == 0:
+            raise OpError(
+                f"vmap of {self.qualname} over no samples has nothing to call it with",
+                fix=f"give it a batching rule: library.register_vmap({self.qualname!r}, rule)",
+            )
+        results = [
+            dispatch(self.op, tuple([picked(a, d, n) for a, d in zip(args, in_dims, strict=True)]))
+            for n in range(info.batch_size)
+        ]
+        if not isinstance(results[0], (tuple, list)):
+            return _stacked(results)
+        several = [_stacked(column) for column in zip(*results, strict=True)]
+        return tuple([found for found, _ in several]), tuple([dim for _, dim in several])
+
     def _row(self, device: str) -> None:
         """The row of the table for ``device``, once."""
         with _lock:
@@ -269,3 +294,11 @@ def find(op: Any) -> Definition:
             f"operator {name} does not exist; define it with library.custom_op or library.define"
         )
     return found
+
+
+def _stacked(results: Sequence[Any]) -> tuple[Any, int | None]:
+    """One result of all samples, with the dimension that counts them; a number is the first's."""
+    first = results[0]
+    if isinstance(first, Value):
+        return operator("stack")(list(results)), 0
+    return first, None

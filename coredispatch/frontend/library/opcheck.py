@@ -35,7 +35,7 @@ def opcheck(
     raise_exception: bool = True,
     atol: float | None = None,
     rtol: float | None = None,
-) -> dict[str, str]:
+) -> dict[str, str | Exception]:
     """Try an operator on sample inputs, and check what was registered for it.
 
     - ``test_schema``: it writes to what the schema says, results alias no argument;
@@ -44,12 +44,12 @@ def opcheck(
     - ``test_aot_dispatch_dynamic``: gradients with and without the fake kernel agree, and with
       ``atol``/``rtol`` given, finite differences agree with the derivative.
 
-    Returns test -> ``"SUCCESS"`` or the error's text; raises :class:`OpCheckError` at the first
+    Returns test -> ``"SUCCESS"`` or the error; raises :class:`OpCheckError` at the first
     failure unless ``raise_exception=False``.
     """
     definition = find(op)
     names = [test_utils] if isinstance(test_utils, str) else list(test_utils)
-    results: dict[str, str] = {}
+    results: dict[str, str | Exception] = {}
     for name in names:
         if name not in TESTS:
             raise ValueError(f"opcheck: {name!r} is none of the tests {', '.join(TESTS)}")
@@ -61,7 +61,7 @@ def opcheck(
                 raise OpCheckError(
                     f"opcheck(op, ...): {name} failed with {error} (scroll up for stack trace)"
                 ) from error
-            results[name] = f"{type(error).__name__}: {error}"
+            results[name] = error
     return results
 
 

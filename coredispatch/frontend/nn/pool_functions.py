@@ -44,8 +44,8 @@ def _lp_pool(
     sizes = _sizes(kernel_size, n)
     stride = None if stride is None or stride == () else _sizes(stride, n)
     mean = _op(f"avg_pool{n}d")(input.pow(norm_type), sizes, stride, 0, ceil_mode)
-    # By the sign: a sum below 0 (of an odd power) is 0.
-    return ((mean.sign() * mean.abs()).relu() * math.prod(sizes)).pow(1.0 / norm_type)
+    # The root of a sum below 0 (of an odd power) is NaN.
+    return (mean.sign() * mean.abs().relu() * math.prod(sizes)).pow(1.0 / norm_type)
 
 
 def lp_pool1d(

@@ -58,6 +58,10 @@ class Adagrad(Optimizer):
             },
         )
 
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._begun(parameter, group)
+
     def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The state of a parameter, which begins with the value that the group asks for."""
         state: dict[str, Any] = self.state[parameter]

@@ -15,6 +15,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, OpError
+from coredispatch.registry.model.spelling import SPELLING
 
 if TYPE_CHECKING:
     from coredispatch.frontend.storage.typed import TypedStorage
@@ -391,7 +392,8 @@ class UntypedStorage:
         return made
 
     def __str__(self) -> str:
-        what = f"[coredispatch.storage.UntypedStorage(device={self._device}) of size {self._size}]"
+        package = "coredispatch" if SPELLING.package == "cd" else SPELLING.package
+        what = f"[{package}.storage.UntypedStorage(device={self._device}) of size {self._size}]"
         if self._device.type != "cpu":
             return f"...\n{what}"
         return "\n ".join(["", *map(str, self.tolist())]).lstrip("\n") + f"\n{what}"

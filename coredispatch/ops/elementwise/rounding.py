@@ -24,6 +24,7 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import tensor_pairs, unary, with_options
 from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import dtype_of
 
 _REAL = {
@@ -67,10 +68,13 @@ def round(self: Tensor) -> Tensor:
 
 @round.overload
 def _(self: Tensor, *, decimals: int) -> Tensor:
-    if not dtype_of(self).is_floating_point:
-        return lazy.clone(self)
     if decimals == 0:
         return round(self)
+    if not dtype_of(self).is_floating_point:
+        raise DTypeError(
+            f"integers of {dtype_of(self)} are not rounded to decimals={decimals}",
+            fix="use x.double().round(decimals=...)",
+        )
     if decimals > 0:
         return div(round(mul(self, 10.0**decimals)), 10.0**decimals)
     return mul(round(div(self, 10.0**-decimals)), 10.0**-decimals)

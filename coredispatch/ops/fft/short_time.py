@@ -298,6 +298,13 @@ def istft(
         f"0 < hop_length <= win_length, got hop_length={hop}, win_length={width}",
         "use a hop_length within win_length",
     )
+    if window is None:
+        warn_once(
+            "A window was not provided. A rectangular window will be applied.Please provide the "
+            "same window used by stft to make the inversion lossless.To suppress this warning and "
+            "use a rectangular window, explicitly set "
+            "`window=torch.ones(n_fft, device=<device>)`."
+        )
     window = _window("istft", x, n_fft, width, window)
     if window is None:
         window = lazy.ones((n_fft,), dtype=x.dtype.to_real(), device=x.device)

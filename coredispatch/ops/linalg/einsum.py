@@ -16,7 +16,7 @@ from coredispatch.ops.linalg.products import NUMBERS, matmul
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.joining import spread
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.annotations import Index, Tensor
 from coredispatch.ops.support.rules import dot
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -26,6 +26,7 @@ from coredispatch.registry.model.errors import ArgumentError, ShapeError
 __all__ = ["einsum"]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NUMBERED = _LETTERS[26:] + _LETTERS[:26]  # the letters of 0, 1, ...: in alphabetical order
 
 
 @lru_cache(512)
@@ -202,3 +203,37 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         x = lazy.permute(x, tuple(term.index(c) for c in result))
     # One operand, rearranged: the result of an operator that is no view has its own memory.
     return x.clone() if len(items) == 1 and len(term) == len(set(labels[0])) else x
+
+
+@einsum.overload
+def _(equation: str, operand: Tensor) -> Tensor:
+    return einsum(equation, [operand])
+
+
+@einsum.overload
+def _(operand: Tensor, subscripts: Index) -> Tensor:
+    """``einsum(a, [0, 1], b, [1, 2], [0, 2])``: labels as numbers below 52, after each operand."""
+    if not any(isinstance(item, (list, tuple)) for item in subscripts):
+        subscripts = (subscripts,)  # of one operand
+    given = (operand, *subscripts)
+    equation = ",".join(_written(labels) for labels in given[1::2])
+    if len(given) % 2:
+        equation += "->" + _written(given[-1])
+    return einsum(equation, list(given[: len(given) // 2 * 2 : 2]))
+
+
+def _written(labels: Any) -> str:
+    """A list of numbers as letters."""
+    if not isinstance(labels, (list, tuple)):
+        raise ArgumentError(
+            f"einsum: a list of labels should stand for {type(labels).__name__}",
+            fix="write einsum(a, [0, 1], b, [1, 2], [0, 2]), or an equation",
+        )
+    letters = []
+    for label in labels:
+        if label is not Ellipsis and not (isinstance(label, int) and 0 <= label < 52):
+            raise ArgumentError(
+                f"einsum: label {label!r} is not in [0, 52)", fix="number the dimensions from 0"
+            )
+        letters.append("..." if label is Ellipsis else _NUMBERED[label])
+    return "".join(letters)

@@ -23,7 +23,9 @@ from coredispatch.registry.model.value import dtype_of
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 #: modes that weigh elements, and the spatial dimensions they take
-_SMOOTH = {**_LINEAR, "bicubic": 2}
+_SMOOTH = {**_LINEAR, "bicubic": 2, "lanczos": 2}
+#: how many input positions a filter of ``antialias`` reaches to each side
+_REACH = {"bilinear": 1, "bicubic": 2, "lanczos": 3}
 _MODES = ("nearest", "nearest-exact", *_SMOOTH, "area")
 _SMOOTH_CUBIC = -0.5  # the slope with antialias, as in Pillow
 _CUBIC = -0.75  # the slope at distance 1, in Keys, "Cubic convolution interpolation", 1981
@@ -35,6 +37,11 @@ def _new_sizes(shape: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[flo
     n = len(spatial)
     if (size is None) == (scale_factor is None):
         raise ArgumentError("one of size and scale_factor is needed", fix="give exactly one")
+    if isinstance(size, (tuple, list)) and len(size) != n:
+        raise ArgumentError(
+            f"size={tuple(size)} does not fit {n} spatial dimensions",
+            fix=f"give one number, or {n} of them",
+        )
     if size is not None:
         return spatial_tuple("size", size, n), [None] * n
     factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
@@ -97,7 +104,7 @@ def _filter_matrix(
     else:
         scale = _ratio(source, target, factor)
     wide_ = max(scale, 1.0)
-    reach = (1 if mode == "bilinear" else 2) * wide_
+    reach = _REACH[mode] * wide_
     matrix = np.zeros((target, source))
     for j in range(target):
         centre = scale * (j + 0.5)
@@ -105,6 +112,8 @@ def _filter_matrix(
             d = abs(i - centre + 0.5) / wide_
             if mode == "bilinear":
                 matrix[j, i] = max(1 - d, 0)
+            elif mode == "lanczos":
+                matrix[j, i] = np.sinc(d) * np.sinc(d / 3) if d < 3 else 0.0
             elif d < 1:
                 matrix[j, i] = ((_SMOOTH_CUBIC + 2) * d - (_SMOOTH_CUBIC + 3)) * d * d + 1
             elif d < 2:
@@ -164,6 +173,7 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
         yield Sample(make(image), size, mode="area")
         yield Sample(make(image), size, mode="bilinear", antialias=True)
         yield Sample(make(image), size, mode="bicubic", antialias=True)
+        yield Sample(make(image), size, mode="lanczos", antialias=True)
     yield Sample(make(image), None, 2)
     yield Sample(make(image), None, (1.5, 0.5), mode="bilinear")
     yield Sample(make((2, 3, 5)), 7, mode="linear")
@@ -192,7 +202,8 @@ def interpolate(
     ``linear``, ``bilinear`` or ``trilinear`` for one, two or three spatial dimensions, and
     ``bicubic`` for two. ``align_corners`` (linear and cubic modes) makes the corner elements'
     centres coincide, else the images' edges. ``antialias`` (``bilinear`` and ``bicubic``) widens
-    the filter where the image shrinks, as Pillow does. Raises ``ArgumentError`` for other modes,
+    the filter where the image shrinks, as Pillow does; ``lanczos`` (for two dimensions, three
+    lobes of a windowed sinc) is always such a filter. Raises ``ArgumentError`` for other modes,
     and unless exactly one of ``size`` and ``scale_factor`` is given.
     """
     require_one_of("mode", mode, _MODES)
@@ -201,9 +212,15 @@ def interpolate(
         raise UnsupportedShapeError(
             f"mode {mode!r} does not take a {input.ndim}-d input", fix="use (N, C, *spatial)"
         )
-    if antialias and mode not in ("bilinear", "bicubic"):
+    if antialias and mode not in _REACH:
         raise ArgumentError(
-            f"antialias does not go with mode {mode!r}", fix="use 'bilinear' or 'bicubic'"
+            f"antialias does not go with mode {mode!r}",
+            fix="use 'bilinear', 'bicubic' or 'lanczos'",
+        )
+    if mode == "lanczos" and (align_corners or not antialias):
+        raise ArgumentError(
+            f"mode 'lanczos' with antialias={antialias} and align_corners={align_corners}",
+            fix="use antialias=True, and leave align_corners out",
         )
     if align_corners is not None and mode not in _SMOOTH:
         raise ArgumentError(
@@ -317,7 +334,7 @@ def _filter(
     else:
         scale = _ratio(source, target, factor)
     wide_ = max(scale, 1.0)
-    reach = (1 if mode == "bilinear" else 2) * wide_
+    reach = _REACH[mode] * wide_
     where = {"dtype": x.dtype, "device": x.device}
     centre = ((lazy.arange(target, **where) + 0.5) * scale).unsqueeze(1)
     place = lazy.arange(source, **where)
@@ -326,6 +343,8 @@ def _filter(
     d = (place - centre + 0.5).abs() / wide_
     if mode == "bilinear":
         shares = (1 - d).clamp_min(0)
+    elif mode == "lanczos":
+        shares = (lazy.sinc(d) * lazy.sinc(d / 3)).masked_fill(d >= 3, 0)
     else:
         a = _SMOOTH_CUBIC
         near = ((a + 2) * d - (a + 3)) * d * d + 1

@@ -118,6 +118,8 @@ def searchsorted(
     """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"side={side!r} is not 'left' or 'right'", fix="use 'left' or 'right'")
+    if right and side == "left":
+        raise ArgumentError("right=True and side='left' say the opposite", fix="use one of them")
     if sorter is not None:
         sorted_sequence = lazy.gather(sorted_sequence, -1, sorter)
     _insertion_shape(sorted_sequence, input)
@@ -168,6 +170,13 @@ def bucketize(
             fix="use searchsorted for rows of boundaries",
         )
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
+
+
+@bucketize.overload
+def _(self: Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    return bucketize(
+        lazy.full((), self, device=boundaries.device), boundaries, out_int32=out_int32, right=right
+    )
 
 
 # ---- counting ---------------------------------------------------------------------------------

@@ -61,13 +61,17 @@ class _Plan:
         self.defaults = defaults
 
 
+#: what the last positional parameter may be to take all arguments that are left
+_SPREAD = frozenset(("IntList", "list[Tensor]", "Index"))
+
+
 def _plan(op: Operator, count: int, keywords: tuple[str, ...]) -> _Plan | str:
     """The plan for such calls, or why they do not fit the signature."""
     params, positional, spread = op.schema.params, op.positional, None
     if count > positional:
         # x.view(2, 3), meshgrid(x, y): the last positional list takes all that is left
         last = positional - 1
-        if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
+        if last < 0 or params[last].kind not in _SPREAD:
             plural = "" if positional == 1 else "s"
             return f"takes {positional} positional argument{plural}, got {count}"
         spread, count = last, positional

@@ -167,6 +167,8 @@ def searchsorted(
     rows: np.ndarray, values: Any, out_int32: bool, right: bool, side: Any, sorter: Any
 ) -> Any:
     """Insertion points, row by row where the sequence has more than one dimension."""
+    if side not in (None, "left", "right") or (right and side == "left"):
+        return NotImplemented  # the decomposition says what is wrong
     where = "right" if right or side == "right" else "left"
     if rows.ndim == 1:
         out = np.asarray(np.searchsorted(rows, values, where, sorter))
