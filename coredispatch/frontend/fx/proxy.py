@@ -296,16 +296,21 @@ def _record(call: Any, args: tuple[Any, ...]) -> Any:
     if not found:
         raise TraceError(f"{call.op.name} was called with a proxy that cannot be found")
     given, named = spelled(call.op, args)
-    if call.op.name == "einsum":
-        given = (given[0], *given[1])  # as PyTorch writes einsum(equation, [a, b]), too
-    return found[0].tracer.create_proxy("call_function", call.op, given, named)
+    return found[0].tracer.create_proxy("call_function", call.op, _in_a_row(call.op, given), named)
 
 
 def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call with keywords, or by another signature: a node as it is written."""
     found: list[Proxy] = []
     map_aggregate((args, kwargs), lambda a: found.append(a) if isinstance(a, Proxy) else a)
-    return found[0].tracer.create_proxy("call_function", op, args, kwargs)
+    return found[0].tracer.create_proxy("call_function", op, _in_a_row(op, args), kwargs)
+
+
+def _in_a_row(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``einsum(equation, [a, b])`` as ``einsum(equation, a, b)``: as PyTorch writes both."""
+    if op.name == "einsum" and len(args) == 2 and isinstance(args[1], (list, tuple)):
+        return (args[0], *args[1]) if isinstance(args[0], str) else args
+    return args
 
 
 @hookimpl
