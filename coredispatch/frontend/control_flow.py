@@ -1,7 +1,8 @@
 """``cond`` and ``while_loop``: control flow as calls, for programs that want to be captured.
 
 Run eagerly, they are Python's ``if`` and ``while``: whatever is computed is recorded,
-differentiated and transformed as anywhere else.
+differentiated and transformed as anywhere else. A program that is followed without data
+(``graph.Builder``, ``export``) keeps both ways, as ``if`` and ``loop`` of its graph.
 """
 
 from __future__ import annotations
@@ -16,12 +17,26 @@ from coredispatch.registry.model.errors import ArgumentError
 __all__ = ["cond", "while_loop"]
 
 
+def _check_single(value: TensorBase, what: str) -> None:
+    if math.prod(value.shape) != 1:
+        raise ArgumentError(
+            f"{what} has shape {tuple(value.shape)}", fix="give a tensor of one element"
+        )
+
+
+def _without_data(value: Any, what: str) -> bool:
+    """Whether a condition belongs to a program that is followed without data."""
+    from coredispatch.graph.abstract import Abstract
+
+    if not isinstance(value, TensorBase) or Abstract.of(value) is None:
+        return False
+    _check_single(value, what)
+    return True
+
+
 def _truth(value: Any, what: str) -> bool:
     if isinstance(value, TensorBase):
-        if math.prod(value.shape) != 1:
-            raise ArgumentError(
-                f"{what} has shape {tuple(value.shape)}", fix="give a tensor of one element"
-            )
+        _check_single(value, what)
         return bool(value)
     if isinstance(value, (bool, int, float)):
         return bool(value)
@@ -54,6 +69,10 @@ def cond(
             f"Expect operands to be a tuple, but got {type(operands).__name__}",
             fix="write (x,) for one operand",
         )
+    if _without_data(pred, "pred"):
+        from coredispatch.graph.control import record_branch
+
+        return record_branch(pred, true_fn, false_fn, operands)
     return (true_fn if _truth(pred, "pred") else false_fn)(*operands)
 
 
@@ -80,13 +99,23 @@ def while_loop(
             fix="write (x,) for one input",
         )
     carried = tuple(carried_inputs)
-    while _truth(cond_fn(*carried), "the result of cond_fn"):
-        found = body_fn(*carried)
+
+    def turn(*values: Any) -> tuple[Any, ...]:
+        found = body_fn(*values)
         found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        if len(found) != len(carried):
+        if len(found) != len(values):
             raise ArgumentError(
-                f"body_fn returned {len(found)} values for {len(carried)} carried inputs",
+                f"body_fn returned {len(found)} values for {len(values)} carried inputs",
                 fix="return one value for each",
             )
-        carried = found
+        return found
+
+    going = cond_fn(*carried)
+    if _without_data(going, "the result of cond_fn"):
+        from coredispatch.graph.control import record_loop
+
+        return record_loop(going, cond_fn, turn, carried)
+    while _truth(going, "the result of cond_fn"):
+        carried = turn(*carried)
+        going = cond_fn(*carried)
     return carried

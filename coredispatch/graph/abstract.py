@@ -8,12 +8,14 @@ is refused with the line that asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from coredispatch.graph.calls import abstract
 from coredispatch.graph.capture import Recorder, Traced, _aliases, source
-from coredispatch.graph.node import Node, map_aggregate
+from coredispatch.graph.graph import Graph
+from coredispatch.graph.node import Node, map_aggregate, map_arg
 from coredispatch.graph.numbers import traced_number
 from coredispatch.graph.symbols import Expression, Size, SymbolTable
 from coredispatch.graph.values import ValueInfo, info_of
@@ -82,6 +84,33 @@ class Abstract(Traced):
         return tuple(reversed(strides))
 
 
+class Scope:
+    """A graph inside of another one, while it is written.
+
+    Attributes:
+        graph: the graph.
+        lifted: node of the graph around it -> the input that stands for it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.lifted: dict[Node, Node] = {}
+
+    def lift(self, node: Node) -> Node:
+        """The input that stands for a node of the graph around this one."""
+        if node not in self.lifted:
+            graph = self.graph
+            last = next(reversed(graph.placeholders), None)
+            before = graph._insert_after
+            with graph.inserting_before() if last is None else graph.inserting_after(last):
+                place = graph.placeholder(node.name)
+            # what follows is written behind the inputs
+            graph._insert_after = place if before in (last, graph._root) else before
+            place.meta["value"] = node.meta.get("value")
+            self.lifted[node] = place
+        return self.lifted[node]
+
+
 class AbstractRecorder(Recorder):
     """Fills a graph with the calls of a program that runs without data.
 
@@ -106,6 +135,55 @@ class AbstractRecorder(Recorder):
         self.sizes: dict[Any, Any] = {}
         self.origin: dict[str, Any] | None = None
         self.kept_whole: set[str] = set()
+        self.scopes: list[Scope] = []
+        self.outermost = self.graph
+
+    # -- graphs inside ---------------------------------------------------------------------------
+
+    @contextmanager
+    def inside(self) -> Iterator[Scope]:
+        """What is called in the block goes into a graph of its own, that of a control node."""
+        outer, sizes, scope = self.graph, self.sizes, Scope(Graph())
+        self.graph, self.sizes = scope.graph, dict(sizes)
+        self.scopes.append(scope)
+        try:
+            yield scope
+        finally:
+            self.scopes.pop()
+            self.graph, self.sizes = outer, sizes
+
+    def here(self, argument: Any) -> Any:
+        """``argument`` with inputs of this graph in the place of nodes of those around it."""
+        if not self.scopes:
+            return argument
+        return map_arg(argument, lambda node: self._at(node, len(self.scopes)))
+
+    def _at(self, node: Node, depth: int) -> Node:
+        if depth == 0:
+            return node
+        scope = self.scopes[depth - 1]
+        return node if node.graph is scope.graph else scope.lift(self._at(node, depth - 1))
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a call as the graph has it."""
+        return self.here(super().argument(value))
+
+    def function(self, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> Node:
+        """A ``call_function`` with its origin."""
+        return super().function(target, self.here(args), self.here(kwargs))
+
+    def method(self, name: str, args: tuple[Any, ...]) -> Node:
+        """A ``call_method`` with its origin."""
+        return super().method(name, self.here(args))
+
+    def attribute(self, tensor: Any) -> Node:
+        """The node of the outermost graph that reads a tensor which is no input."""
+        graph = self.graph
+        self.graph = self.outermost
+        try:
+            return super().attribute(tensor)
+        finally:
+            self.graph = graph
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -180,7 +258,8 @@ class AbstractRecorder(Recorder):
             raise ValueNeeded(
                 f"{file}:{line} in {function}: the program reads the value of a tensor, "
                 "which has none while the program is followed without data",
-                fix="compute with tensors (where, masks), or make the value an argument",
+                fix="compute with tensors (where, masks, cond, while_loop), or make the value an "
+                "argument",
             )
         if op.name == "from_host":
             return call.redispatch(*args)
@@ -240,6 +319,24 @@ class AbstractRecorder(Recorder):
 
         map_aggregate(args, look)
         return found[0] if found else Device("cpu")
+
+    def standing(
+        self, node: Node, info: Any, other: Callable[[Node, Any], Any] = lambda node, info: info
+    ) -> Any:
+        """What the program gets for a node of which ``info`` is known, whatever its structure.
+
+        ``other`` says what stands for a part that is no tensor.
+        """
+        node.meta["value"] = info
+        if isinstance(info, ValueInfo):
+            return self.tensor(node, info)
+        if isinstance(info, (tuple, list)):
+            items = [self.standing(self.part(node, i), item, other) for i, item in enumerate(info)]
+            return type(info)(*items) if hasattr(info, "_fields") else type(info)(items)
+        if isinstance(info, dict):
+            pairs = info.items()
+            return {key: self.standing(self.part(node, key), item, other) for key, item in pairs}
+        return other(node, info)
 
     def wrapped(self, node: Node, info: Any, out: Any) -> Any:
         """Results as tensors without data; tuples and lists element by element."""

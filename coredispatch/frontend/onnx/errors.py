@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = ["OnnxExporterError", "UnsupportedOperatorError"]
 
 
@@ -10,4 +12,12 @@ class OnnxExporterError(RuntimeError):
 
 
 class UnsupportedOperatorError(OnnxExporterError):
-    """An operator, or a use of one, that has no translation."""
+    """An operator, or a use of one, that has no translation.
+
+    Attributes:
+        operator: the operator, where one is at fault.
+    """
+
+    def __init__(self, message: str, operator: Any = None) -> None:
+        super().__init__(message)
+        self.operator = operator

@@ -11,6 +11,7 @@ import numpy as np
 from coredispatch._version import __version__
 from coredispatch.frontend.export.signature import InputKind, OutputKind
 from coredispatch.frontend.onnx.builder import Builder, Length, Tensor, onnx_dtype
+from coredispatch.frontend.onnx.control import translate_branch, translate_loop, used_names
 from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from coredispatch.frontend.onnx.translations import table
 from coredispatch.graph import Graph, Node
@@ -79,14 +80,12 @@ class _Translator:
         try:
             self.begin(graph, [])
             for node in graph.nodes:
-                op = operator_of(node)
-                try:
-                    self.step(node)
-                except UnsupportedOperatorError:
-                    if op is None or op.kind != "composite" or op.decomposition is None:
-                        raise
-                    refused.add(op.name)
-                    return refused
+                self.step(node)
+        except UnsupportedOperatorError as error:
+            op = error.operator
+            if op is None or op.kind != "composite" or op.decomposition is None:
+                raise
+            refused.add(op.name)
         finally:
             self.builder, self.env = builder, env
         return refused
@@ -102,7 +101,7 @@ class _Translator:
             self.step(node)
         outputs = self.end(graph, list(output_names))
         builder = self.builder
-        used = {name for node in builder.nodes for name in node.input} | {o.name for o in outputs}
+        used = used_names(builder.nodes) | {o.name for o in outputs}
         tensors = [
             _tensor(name, array) for name, array in builder.initializers.items() if name in used
         ]
@@ -195,6 +194,10 @@ class _Translator:
             self.builder.initializers[name] = tensor.detach().numpy(force=True)
             self.env[node] = Tensor(name, node.meta["value"])
             return
+        if node.op in ("if", "loop"):
+            translate = translate_branch if node.op == "if" else translate_loop
+            self.env[node] = translate(self, node)
+            return
         if node.op == "call_method" and node.target in ("size", "numel"):
             self.env[node] = self.size(node)
             return
@@ -207,7 +210,8 @@ class _Translator:
         if function is None or args is None:
             raise UnsupportedOperatorError(
                 f"the operator {op.name!r} has no translation to ONNX (opset {self.opset})"
-                f"{_line(node)}.\n{_MODE if op.random else _ADVICE.format(op.name)}"
+                f"{_line(node)}.\n{_MODE if op.random else _ADVICE.format(op.name)}",
+                op,
             )
         info = node.meta.get("value")
         self.builder.result = info
@@ -215,10 +219,12 @@ class _Translator:
             made = function(self.builder, *self.values(args))
         except UnsupportedOperatorError as error:
             if str(error).startswith("the operator"):
+                error.operator = op
                 raise
             raise UnsupportedOperatorError(
                 f"the operator {op.name!r} cannot be translated to ONNX here{_line(node)}: "
-                f"{error}.\n{_ADVICE.format(op.name)}"
+                f"{error}.\n{_ADVICE.format(op.name)}",
+                op,
             ) from None
         self.env[node] = _held(made, info, op)
 

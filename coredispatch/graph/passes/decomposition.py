@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -186,27 +185,21 @@ class _Decomposition(Interpreter):
             node.op, node.target, recorder.argument(args), {}, node.name, node.type, graphs
         )
         recorder._noted(made)
-        return self.result(made, results[0])
+        return recorder.standing(made, results[0], _number)
 
     def number(self, argument: Any, value: Any) -> Any:
         return self.inputs.get(argument, value) if isinstance(argument, Node) else value
-
-    def result(self, made: Node, info: Any) -> Any:
-        made.meta["value"] = info
-        if isinstance(info, ValueInfo):
-            return self.recorder.tensor(made, info)
-        if isinstance(info, (tuple, list)):
-            return type(info)(
-                self.result(self.recorder.function(operator.getitem, (made, i)), item)
-                for i, item in enumerate(info)
-            )
-        return made if info is None or isinstance(info, (bool, int, float)) else info
 
 
 class _Inner(_Decomposition):
     def __init__(self, outer: _Decomposition, graph: Graph) -> None:
         super().__init__(graph, outer.expand, outer.recorder.symbols)
         self.module = outer.module
+
+
+def _number(made: Node, value: Any) -> Any:
+    """A number that a branch gives is the node: another branch may give another one."""
+    return made if value is None or isinstance(value, (bool, int, float)) else value
 
 
 def _info(value: Any) -> Any:
