@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -177,3 +179,35 @@ TAKEN = {
 def test_both_take(call: Any) -> None:
     ours, meta = call(_Tensors("cpu")), call(_Tensors("meta"))
     assert (ours.dtype, ours.shape) == (meta.dtype, meta.shape)
+
+
+def _other_kinds(args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """``args`` with a number for a tensor, a tensor for a list, a complex number for a real one."""
+    for i, argument in enumerate(args):
+        other: Any = None
+        if isinstance(argument, np.ndarray):
+            other = 2
+        elif isinstance(argument, (list, tuple)) and argument:
+            other = argument[0] if isinstance(argument[0], np.ndarray) else None
+        elif isinstance(argument, (int, float)) and not isinstance(argument, bool):
+            other = 1j
+        if other is not None:
+            yield (*args[:i], other, *args[i + 1 :])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [op for op in determined_operators(set()) if not op.name.rstrip("_").endswith(INNER)],
+    ids=lambda op: op.name,
+)
+def test_kinds(op: Operator) -> None:
+    dtype = dtype_of(op)
+    for sample in islice(op.samples(Make(dtype, seed=0, values=op.values)), 3):
+        if any(a.size > LARGEST for a in arrays_of(sample)):
+            continue
+        for args in _other_kinds(sample.args):
+            leaves, spec = tree_flatten((args, sample.kwargs))
+            ours = _attempt(op, spec, leaves, dtype, "cpu")
+            meta = _attempt(op, spec, leaves, dtype, "meta")
+            if not (_depends_on_values(ours) or _depends_on_values(meta)):
+                assert ours == meta, args

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.rules import exact
 from coredispatch.ops.support.samples import Sample
@@ -141,7 +141,7 @@ def _dtype(self: Any, by: Any, *_: Any) -> DType:
     namespace=(),
     method=False,
 )
-def checked(self: Tensor, by: Tensor, low: Scalar | None, high: Scalar | None, rule: str) -> Tensor:
+def checked(self: Tensor, by: Tensor, low: float | None, high: float | None, rule: str) -> Tensor:
     """A copy of ``self``, provided that all elements of ``by`` lie in [``low``, ``high``].
 
     ``rule`` says what the bounds are for, and so which error is raised where an element lies

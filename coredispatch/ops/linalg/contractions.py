@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch._warnings import warn_once
 from coredispatch.ops.linalg.products import NUMBERS, matmul, mm, products
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.shape.joining import atleast_2d, spread
+from coredispatch.ops.shape.joining import alone, atleast_2d
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
@@ -280,7 +280,7 @@ def _product(chain: list[Any], split: list[list[int]], i: int, j: int) -> Any:
 )
 def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
     """Product of a chain of matrices in the order of least cost; the ends may be vectors."""
-    items = spread(tensors)
+    items = list(tensors)
     if len(items) < 2:
         raise ArgumentError("a chain needs at least two tensors", fix="pass a list of two or more")
     row, column = items[0].ndim == 1, items[-1].ndim == 1
@@ -315,7 +315,7 @@ def chain_matmul(matrices: list[Tensor]) -> Tensor:
         "Use torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather "
         "than multiple parameters."
     )
-    items = spread(matrices)
+    items = list(matrices)
     for x in items:
         if x.ndim != 2:
             raise ShapeError(
@@ -323,3 +323,6 @@ def chain_matmul(matrices: list[Tensor]) -> Tensor:
                 fix="use linalg.multi_dot, which takes a vector at either end",
             )
     return items[0] if len(items) == 1 else linalg_multi_dot(items)
+
+
+alone(chain_matmul)

@@ -14,7 +14,6 @@ import numpy as np
 
 from coredispatch.ops.linalg.products import NUMBERS, matmul
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.shape.joining import spread
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Index, Tensor
 from coredispatch.ops.support.rules import dot
@@ -180,7 +179,7 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
     of ``...``. A dimension of length 1 broadcasts. Raises :class:`ArgumentError` for an equation
     that does not fit, :class:`ShapeError` for lengths that do not.
     """
-    items = spread(operands)
+    items = list(operands)
     labels, result = parse(equation, tuple(x.ndim for x in items))
     sizes: dict[str, int] = {}
     for x, term in zip(items, labels):

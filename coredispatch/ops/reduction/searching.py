@@ -238,7 +238,7 @@ def _cells(self: Any, bins: int, *_: Any) -> tuple[int, ...]:
     differentiable=False,
     tolerance=exact,
 )
-def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Tensor:
+def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts of elements in ``bins`` cells of equal width between ``min`` and ``max``.
 
     The last cell includes ``max``; elements outside are not counted. ``min == max`` means the

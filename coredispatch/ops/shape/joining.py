@@ -238,14 +238,20 @@ def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
 
     Raises :class:`ShapeError`.
     """
-    items = spread(tensors)
+    items = list(tensors)
     common = broadcast_shapes(tuple(x.shape) for x in items)
     return tuple(x if tuple(x.shape) == common else shape.expand(x, common) for x in items)
 
 
-def spread(tensors: Any) -> list[Any]:
-    """``f(a, b)``, ``f([a, b])`` and, for a single tensor, ``f(a)`` are the same kind of call."""
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+def alone(op: Any) -> None:
+    """Let ``f(a)`` mean ``f([a])``, where ``f(a, b)`` means ``f([a, b])``."""
+
+    @op.overload
+    def _(tensor: Tensor) -> Tensor:
+        return op([tensor])
+
+
+alone(broadcast_tensors)
 
 
 @composite(
@@ -265,7 +271,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str | None = None) -> tuple[Ten
     With ``indexing="xy"`` the first two dimensions are swapped; "ij" is the default. Raises
     :class:`ShapeError` for tensors of more than one dimension.
     """
-    items = spread(tensors)
+    items = list(tensors)
     if indexing is None:
         warn_once(
             "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
@@ -286,6 +292,11 @@ def meshgrid(tensors: list[Tensor], *, indexing: str | None = None) -> tuple[Ten
     return tuple(copying.clone(x, memory_format="contiguous_format") for x in grids)
 
 
+@meshgrid.overload
+def _(tensor: Tensor, *, indexing: str | None = None) -> tuple[Tensor, ...]:
+    return meshgrid([tensor], indexing=indexing)
+
+
 @composite(
     reference=lambda tensors: np.stack(
         [x.reshape(-1) for x in np.meshgrid(*tensors, indexing="ij")], 1
@@ -298,7 +309,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str | None = None) -> tuple[Ten
 )
 def cartesian_prod(tensors: list[Tensor]) -> Tensor:
     """All combinations of one element of each vector, (n1 * n2 * ..., number of vectors)."""
-    items = spread(tensors)
+    items = list(tensors)
     for x in items:
         if x.ndim != 1:
             raise ShapeError(
@@ -308,6 +319,9 @@ def cartesian_prod(tensors: list[Tensor]) -> Tensor:
     if len(items) == 1:
         return items[0]
     return stack([shape.reshape(x, (-1,)) for x in meshgrid(items, indexing="ij")], 1)
+
+
+alone(cartesian_prod)
 
 
 def _block_diag_reference(tensors: Any) -> Any:
@@ -330,7 +344,7 @@ def _block_diag_reference(tensors: Any) -> Any:
 )
 def block_diag(tensors: list[Tensor]) -> Tensor:
     """A matrix with the tensors (of at most 2 dimensions) as blocks on its diagonal."""
-    blocks = [atleast_2d(x) for x in spread(tensors)]
+    blocks = [atleast_2d(x) for x in tensors]
     if any(x.ndim > 2 for x in blocks):
         raise ShapeError(
             "block_diag takes tensors of at most 2 dimensions",
@@ -344,6 +358,9 @@ def block_diag(tensors: list[Tensor]) -> Tensor:
         rows.append(cat([left, x, right], 1))
         before += own
     return cat(rows, 0)
+
+
+alone(block_diag)
 
 
 @composite(

@@ -8,7 +8,7 @@ from typing import Any
 
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import Symbol, as_sizes, expand_size, infer_size, is_int
 
 Shape = tuple[int, ...]
@@ -148,6 +148,11 @@ def split_sizes(length: int, size: Any) -> list[int]:
         if isinstance(length, Symbol) or isinstance(size, Symbol):
             return _open_sizes(length, size)
         return [min(size, length - start) for start in range(0, length, size)]
+    if not isinstance(size, (list, tuple)) or not all(is_int(n) for n in size):
+        raise DTypeError(
+            f"split_size_or_sections must be an int or a list of them, not {size!r}",
+            fix="give the size of each piece, or the list of their sizes",
+        )
     if sum(size) != length or any(n < 0 for n in size):
         raise ArgumentError(
             f"split sizes {tuple(size)} do not add up to the length {length}",

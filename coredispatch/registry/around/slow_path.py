@@ -69,6 +69,9 @@ def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any
         if code == CANONICAL_DEVICE:
             return current_device(argument)
         if code in (CANONICAL_NUMBER, CANONICAL_NO_TEXT):
+            assert isinstance(op, Operator)
+            if type(argument) is complex and op.schema.params[position].kind == "Scalar":
+                return argument
             return _number_in(argument)
         if code in (CANONICAL_INT, CANONICAL_INDEX):
             return as_int(argument)

@@ -17,6 +17,7 @@ from coredispatch.registry.dispatch.dispatcher import (
 )
 from coredispatch.registry.model.errors import CoreDispatchError, DTypeError, OpError
 from coredispatch.registry.model.native import mypyc_attr
+from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
 
@@ -26,9 +27,32 @@ class DecompositionEntry(Entry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.fn: Any = fn
+        #: positions of tensors that a number cannot stand for (and of those that may be None),
+        #: and of lists of tensors: a decomposition would often take the other, where the
+        #: operator's kernels do not
+        self.tensors: list[int] = []
+        self.optional: list[int] = []
+        self.lists: list[int] = []
 
     def call(self, args: tuple[Any, ...]) -> Any:
+        for position in self.tensors:
+            if not isinstance(args[position], Value):
+                self.check_kinds(args)
+        for position in self.optional:
+            argument = args[position]
+            if argument is not None and not isinstance(argument, Value):
+                self.check_kinds(args)
+        for position in self.lists:
+            if not isinstance(args[position], (list, tuple)):
+                self.check_kinds(args)
         return run_decomposition(self, self.fn, args)
+
+    def check_kinds(self, args: tuple[Any, ...]) -> None:
+        """Refuse arguments whose types do not fit the schema."""
+        try:
+            HOOKS.check_types(self.op, args)
+        except CoreDispatchError as error:
+            raise HOOKS.failure(self, args, error) from None
 
 
 def run_decomposition(entry: Entry, fn: Any, args: tuple[Any, ...]) -> Any:

@@ -219,7 +219,9 @@ def canonicalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, .
             # tensor, which is read here.
             if isinstance(argument, Value):
                 pass
-            elif type(argument) is not str and (code == CANONICAL_NO_TEXT or argument is not None):
+            elif type(argument) is complex or type(argument) is str:
+                pass
+            elif code == CANONICAL_NO_TEXT or argument is not None:
                 continue
         elif code == CANONICAL_INDEX:
             if type(argument) is int:

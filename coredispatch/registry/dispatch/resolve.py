@@ -85,7 +85,13 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
         if op.taken is not None:
             found.fn = _taking(op, found.fn)
         copies = op.view is True and found.backend is not None and not found.backend.views
-        return DecompositionEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
+        entry = DecompositionEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
+        params = op.schema.params
+        strict = [p for p in op.tensors if not params[p].scalar]
+        entry.tensors = [p for p in strict if not params[p].optional]
+        entry.optional = [p for p in strict if params[p].optional]
+        entry.lists = [p for p in op.lists if params[p].kind == "list[Tensor]"]
+        return entry
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
