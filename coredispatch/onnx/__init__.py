@@ -9,6 +9,7 @@ publish(__name__)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import builder as builder
+    from . import control as control
     from . import errors as errors
     from . import exporting as exporting
     from . import program as program

@@ -243,7 +243,7 @@ def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
     return tuple(x if tuple(x.shape) == common else shape.expand(x, common) for x in items)
 
 
-def alone(op: Any) -> None:
+def alone(op: Operator) -> None:
     """Let ``f(a)`` mean ``f([a])``, where ``f(a, b)`` means ``f([a, b])``."""
 
     @op.overload
