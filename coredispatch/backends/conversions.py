@@ -5,19 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype, stored
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
 
 __all__ = ["rounded_once", "to_dtype"]
 
 #: type codes of NumPy's own real numbers, which NumPy converts among each other in one rounding
 _OWN = frozenset("?bBhHiIlLqQefd")
+#: the types among them, which an array of any other of them is converted to without further ado
+_TARGETS = {dtype: numpy_dtype(dtype) for dtype in ALL_DTYPES if numpy_dtype(dtype).char in _OWN}
 
 
 def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
     """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
-    target, given = numpy_dtype(dtype), x.dtype.char
-    if given in _OWN and (target.char in _OWN or given == "f" and target.names is None):
-        return x.astype(target)  # the commonest; single precision rounds once wherever it goes
+    given, own = x.dtype.char, _TARGETS.get(dtype)
+    if own is not None and given in _OWN:
+        return x.astype(own)  # the commonest
+    target = numpy_dtype(dtype)
+    if given == "f" and target.names is None:
+        return x.astype(target)  # single precision rounds once wherever it goes
     if target.names is not None or x.dtype.names is not None:
         return stored(x, target)
     if x.dtype.kind == "c" and target.kind not in "cb":

@@ -28,6 +28,15 @@ PROMOTE_COMMON: Final = 1
 PROMOTE_FLOAT: Final = 2
 
 
+class Agreement:
+    """What two tensors that have dimensions compute in, by their dtypes."""
+
+    def __init__(self, one: DType, other: DType, common: DType) -> None:
+        self.one: DType = one
+        self.other: DType = other
+        self.common: DType = common
+
+
 class RawEntry(Entry):
     """A backend or layout kernel: raw arrays in, raw arrays out."""
 
@@ -51,12 +60,15 @@ class RawEntry(Entry):
         # Of two tensors: the dtype that a pair of dtypes was found to compute in, with whether
         # each tensor has no dimensions
         self.promotions: dict[Any, DType] = {}
+        self.recent: Agreement | None = None  # what was found there last
         self.cast: Any = None  # (array, dtype) -> array, once there are such
         self.cast_context: KernelContext | None = None
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
         self.nontensor: bool = False  # two parameters: a tensor not to be promoted, and no tensor
+        # The first parameter alone may hold a tensor, and the kernel sees the others as they are
+        self.alone: bool = False
         # Serves when the kernel declines the call by returning NotImplemented
         self.otherwise: RawEntry | None = None
         self.least: int = 0  # calls with fewer elements go to otherwise
@@ -168,8 +180,21 @@ class RawEntry(Entry):
 
     def compute(self, args: tuple[Any, ...]) -> Any:
         """The kernel's raw result for any number and kind of arguments."""
-        raws = self.unwrap(args)
         otherwise = self.otherwise
+        if self.alone:
+            first = args[0]
+            if isinstance(first, Value):
+                n = len(args)
+                if n == 3:
+                    out = self.fn(first.raw, args[1], args[2])
+                elif n == 4:
+                    out = self.fn(first.raw, args[1], args[2], args[3])
+                else:
+                    out = self.fn(first.raw, *args[1:])
+                if out is NotImplemented and otherwise is not None:
+                    return otherwise.compute(args)
+                return out
+        raws = self.unwrap(args)
         if self.least and otherwise is not None and self.small(raws):
             return otherwise.compute(args)
         n = len(raws)
@@ -229,22 +254,35 @@ class RawEntry(Entry):
             return raws
         for position in self.op.lists:
             items = args[position]
-            if promotion != PROMOTE_NONE and isinstance(items, (list, tuple)):
-                for item in items:
-                    if isinstance(item, Value):
-                        dtype = dtype_of(item)
-                        if first is None:
-                            first = dtype
-                            if promotion == PROMOTE_FLOAT and dtype not in self.floats:
-                                return self.promoted(args)
-                        elif dtype is not first:
+            if promotion == PROMOTE_NONE or not isinstance(items, (list, tuple)):
+                raws[position] = raw_items(items)
+                continue
+            inside: list[Any] = []
+            for item in items:
+                if isinstance(item, Value):
+                    dtype = dtype_of(item) if item._dtype is None else item._dtype
+                    if dtype is not first:
+                        if first is not None or (
+                            promotion == PROMOTE_FLOAT and dtype not in self.floats
+                        ):
                             return self.promoted(args)
-            raws[position] = raw_items(items)
+                        first = dtype
+                    inside.append(item.raw)
+                else:
+                    inside.append(raw_items(item))
+            raws[position] = inside if isinstance(items, list) else tuple(inside)
         return raws
 
     def agreed(self, one: DType, other: DType, a: Any, b: Any) -> DType | None:
         """What two raw arrays of these dtypes compute in, where an earlier call found it."""
-        return self.promotions.get((one, other, not a.shape, not b.shape))
+        recent = self.recent
+        if recent is not None and one is recent.one and other is recent.other:
+            if a.shape and b.shape:
+                return recent.common
+        known = self.promotions.get((one, other, not a.shape, not b.shape))
+        if known is not None and a.shape and b.shape:
+            self.recent = Agreement(one, other, known)
+        return known
 
     def promoted(self, args: tuple[Any, ...]) -> list[Any]:
         if len(args) == 2 and self.promotions:
@@ -263,9 +301,16 @@ class RawEntry(Entry):
         if dtype is wanted:
             return raw
         if type(raw) is self.array_type:
-            if self.cast_context is not None:
-                return self.cast_context.call(self.cast, (raw, wanted))
-            return self.cast(raw, wanted)
+            kernel_context = self.cast_context
+            if kernel_context is None:
+                return self.cast(raw, wanted)
+            if kernel_context.busy:
+                return kernel_context.context.copy().run(self.cast, raw, wanted)
+            kernel_context.busy = True
+            try:
+                return kernel_context.run(self.cast, raw, wanted)
+            finally:
+                kernel_context.busy = False
         return self.wrap_output.cast(raw, wanted)
 
 

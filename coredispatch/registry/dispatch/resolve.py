@@ -132,6 +132,14 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         and not op.schema.params[1].is_tensor
         and entry.promotion == PROMOTE_NONE
     )
+    entry.alone = (
+        op.single_tensor
+        and entry.promotion == PROMOTE_NONE
+        and entry.checked < 0
+        and not entry.least
+        and entry.kernel_context is None
+        and make is not EffectEntry
+    )
     entry.wrap_output = HOOKS.output_wrapper(
         backend,
         entry.out_keys,

@@ -16,6 +16,9 @@ from coredispatch.registry.model.sizes import as_size, as_sizes, normalize_dim
 __all__ = ["KERNELS"]
 
 _ALL = slice(None)
+# Measured on two 8 x 8 matrices: 0.2 of 0.75 us are NumPy asking the arguments whether they bring
+# a function of their own (__array_function__), which arrays do not.
+_concatenate: Any = getattr(np.concatenate, "__wrapped__", np.concatenate)
 
 
 def _require_list(tensors: Any) -> None:
@@ -28,21 +31,21 @@ def cat(tensors: list[np.ndarray], dim: int) -> np.ndarray:
     if type(tensors) is not list:  # a call of a Python function costs a tenth of it all
         _require_list(tensors)
     try:
-        return np.concatenate(tensors, dim)
+        return _concatenate(tensors, dim)
     except ValueError:
         # As in PyTorch, tensors of shape (0,) count as "nothing yet".
         filled = [x for x in tensors if x.shape != (0,)]
         if not filled or len(filled) == len(tensors):
             raise
-        return np.concatenate(filled, dim)
+        return _concatenate(filled, dim)
 
 
 def stack(tensors: list[np.ndarray], dim: int) -> np.ndarray:
     """The tensors side by side along a new dimension."""
     _require_list(tensors)
     if dim == 0:
-        return np.concatenate([x[None] for x in tensors], 0)
-    return np.concatenate([unsqueeze(x, dim) for x in tensors], dim)
+        return _concatenate([x[None] for x in tensors], 0)
+    return _concatenate([unsqueeze(x, dim) for x in tensors], dim)
 
 
 def flip(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -60,7 +63,7 @@ def roll(x: np.ndarray, shifts: tuple[int, ...], dims: tuple[int, ...]) -> np.nd
         # Measured: 3 times as fast as np.roll for small arrays.
         cut = -shift % max(x.shape[dim], 1)
         lead = (_ALL,) * (dim % x.ndim)
-        x = np.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(cut))]], dim)
+        x = _concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(cut))]], dim)
     return x
 
 

@@ -20,10 +20,12 @@ _ALL = slice(None)
 def view(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """``x`` in another shape over the same memory; refuses where that needs a copy."""
     out = x.reshape(shape)
-    if out.shape != shape and min(shape) < -1:  # NumPy reads every negative length as -1
-        infer_size(shape, x.size)
+    for length in shape:
+        if length < -1:  # NumPy reads every negative length as -1
+            infer_size(shape, x.size)
     # Measured: asking afterwards costs 0.04 us, reshape(copy=False) 0.2 us.
-    if out.base is None or (out.base is not x and out.base is not x.base):
+    owner = out.base
+    if owner is not x and (owner is None or owner is not x.base):
         raise ShapeError(
             f"shape {shape} cannot view memory of shape {x.shape} and strides {x.strides}",
             fix="use reshape, which copies where it must",
