@@ -61,9 +61,12 @@ def coredispatch_compile(graph: Any, inputs: Any) -> Any:
     """The graph as fused loops; None without Numba."""
     if find_spec("numba") is None:
         return None
-    from .graphs import compile_graph
+    from .interrupts import interrupts_wait
 
-    return compile_graph(graph, inputs)
+    with interrupts_wait():
+        from .graphs import compile_graph
+
+        return compile_graph(graph, inputs)
 
 
 @hookimpl

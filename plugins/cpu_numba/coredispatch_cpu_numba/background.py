@@ -20,12 +20,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
 from coredispatch.plugin import is_on
+
+from .interrupts import interrupts_wait
 
 __all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "made_by", "patient", "wanted"]
 
@@ -122,19 +124,19 @@ def made_by(make: Callable[[bool], Any], key: Hashable) -> Any:
     """
     captures = is_on("compile")
     if not active:
-        if captures:
-            with _unheard():
-                return make(False)
-        return make(False)
+        with interrupts_wait(), _unheard() if captures else nullcontext():
+            return make(False)
     if captures:
         raise NotReady(key)
     if not busy():  # else the compiler would make this thread wait for it
         try:
-            return make(True)
+            with interrupts_wait():
+                return make(True)
         except NotReady:
             pass
     later(key, lambda: make(False))
-    return make(False)
+    with interrupts_wait():
+        return make(False)
 
 
 @contextmanager

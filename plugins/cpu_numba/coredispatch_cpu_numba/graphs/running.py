@@ -13,6 +13,7 @@ from coredispatch.plugin import Operator, bump_version, from_raw, passes
 from coredispatch.plugin import graph as graphs
 
 from .. import threads
+from ..interrupts import interrupts_wait
 from .calls import call_of
 from .expanding import expand
 from .expressions import POINTWISE
@@ -55,7 +56,8 @@ class Compiled:
     def anew(self, inputs: tuple[Any, ...]) -> Any:
         """Run a new program, for a layout that was not there yet or while the others run."""
         try:
-            program = self.prepare(inputs)
+            with interrupts_wait():
+                program = self.prepare(inputs)
         except Unfit:  # values that are no arrays: operators know what to do with them
             return graphs.run(self.graph, *inputs, root=self.graph.owning_module)
         with program.free:
