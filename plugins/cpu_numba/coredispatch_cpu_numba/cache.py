@@ -9,6 +9,8 @@ features), and is valid for one content of the package's source files and one Nu
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import sys
 from typing import Any
 
@@ -46,10 +48,41 @@ class _Store:
         return not result.lifted and not result.library.has_dynamic_globals
 
 
+class _Files(caching.IndexDataCacheFile):
+    """Numba's files, in which an entry says what it is: one that is damaged counts as none.
+
+    Two processes that write to one index at once may leave it with the name of another's code.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        whole = self._dump(data)
+        super().save(key, (repr(key), hashlib.sha256(whole).digest(), whole))
+
+    def load(self, key: Any) -> Any:
+        try:
+            name, digest, whole = super().load(key)
+            if name != repr(key) or hashlib.sha256(whole).digest() != digest:
+                return None
+            return pickle.loads(whole)
+        except Exception:  # whatever unpickling makes of damaged bytes; None where there is nothing
+            return None
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            found: dict[Any, str] = super()._load_index()
+        except Exception:
+            return {}
+        return found
+
+
 class _KernelCache(caching.Cache):
     def __init__(self, py_func: Any) -> None:
         self._impl_class = lambda function: _Store(function.__qualname__)
         super().__init__(py_func)
+        store = self._impl
+        self._cache_file = _Files(
+            self._cache_path, store.filename_base, store.locator.get_source_stamp()
+        )
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return str(sig), codegen.magic_tuple()
