@@ -117,8 +117,11 @@ def _short_lived(context: Context, samples: list[Any]) -> None:
     if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
         several = [sample, *samples[1:]]  # elements may depend on each other
     first: list[Any] = []
-    for turn in range(SHORT_LIVED):
-        chosen = several[turn % len(several)]
+    # Drawn: memory that goes round in as many places would always be taken by the same operand.
+    rng = np.random.default_rng(context.case.seed)
+    order = [*range(len(several)), *rng.integers(0, len(several), SHORT_LIVED).tolist()]
+    for turn, which in enumerate(order):
+        chosen = several[which]
         context.sample = chosen
         tensors = context.subject.tensors(chosen)
         try:
@@ -130,7 +133,7 @@ def _short_lived(context: Context, samples: list[Any]) -> None:
             context.close(result, chosen)
             first.append([np.array(a) for a in now])
         else:
-            _as_first(context, now, first[turn % len(several)], "operands in old places", result)
+            _as_first(context, now, first[which], "operands in old places", result)
         del tensors, result, now
 
 
