@@ -131,6 +131,12 @@ class TensorGradients(_Above):
                 raise AutogradError(
                     f"assigned grad has dtype {value.dtype}, the tensor has {self.dtype}"
                 )
+            if value.device != self.device:
+                raise AutogradError(
+                    "assigned grad has data located on a different device: "
+                    f"{value.device}, the tensor is on {self.device}",
+                    fix=f"assign grad.to({str(self.device)!r})",
+                )
         self._grad = value
 
     @grad.deleter
@@ -217,7 +223,6 @@ class TensorGradients(_Above):
             raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or getattr(self, "_retains", False):
             return
-        self._retains = True
         reference = weakref.ref(self)
 
         def keep(gradient: Any) -> None:
@@ -228,7 +233,7 @@ class TensorGradients(_Above):
                 tensor._grad = gradient.clone() if known is None else known + gradient
 
         keep.retains = True  # type: ignore[attr-defined]
-        self.register_hook(keep)
+        self._retains = self.register_hook(keep)  # a write to the tensor takes it along
 
     @property
     def retains_grad(self) -> bool:

@@ -458,3 +458,38 @@ def test_a_gradient_with_a_history_is_added_to_in_place() -> None:
     assert x.grad is first and x.grad.requires_grad and x.grad.tolist() == [5.0, 5.0]
     (second,) = cd.autograd.grad(x.grad.sum(), x)
     assert second.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y: y.add_(1).mul_(3),
+        lambda y: y.__setitem__(0, 0.0),
+        lambda y: y[:1].mul_(3),
+        lambda y: y.view(2).exp_(),
+    ],
+)
+def test_a_retained_gradient_is_that_of_what_the_tensor_holds(write: Any) -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y.retain_grad()
+    before: list[Any] = []
+    y.register_hook(before.append)
+    write(y)
+    (y * 5).sum().backward()
+    assert y.grad.tolist() == [5.0, 5.0] and y.retains_grad
+    assert len(before) == 1  # other hooks stay with what the tensor held
+
+
+def test_a_gradient_on_another_device_is_refused() -> None:
+    x = leaf(1.0, 2.0)
+    other = cd.ones(2, dtype="float64", device="meta")
+    with pytest.raises(RuntimeError, match="different device"):
+        x.grad = other
+    with pytest.raises(RuntimeError, match=r"grad_output\[0\] is on meta"):
+        (x * 2).backward(other)
+    y = x * 2
+    y.register_hook(lambda g: g.to("meta"))
+    with pytest.raises(RuntimeError, match="moved the gradient from cpu to meta"):
+        y.sum().backward()
+    assert x.grad is None

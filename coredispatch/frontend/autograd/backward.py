@@ -14,7 +14,7 @@ from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import AutogradError, ShapeError
+from coredispatch.registry.model.errors import AutogradError, DeviceError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
                 f"Mismatch in shape: grad_output[{number}] has a shape of {tuple(gradient.shape)} "
                 f"and output[{number}] has a shape of {tuple(output.raw.shape)}",
                 fix="pass a gradient of the tensor's shape",
+            )
+        elif gradient.device != (home := getattr(output, "device", gradient.device)):
+            raise DeviceError(
+                f"grad_output[{number}] is on {gradient.device} and output[{number}] on {home}",
+                fix="pass a gradient on the tensor's device",
             )
         result.append(gradient)
     return result

@@ -134,6 +134,7 @@ def wrong_type(node: Node, index: int, grad: Any) -> Exception:
 def wrong_hook(node: Node, hook: Any, result: Any, grad: Any) -> Exception | None:
     """A hook of a tensor returned something that cannot take the gradient's place."""
     name = getattr(hook, "__name__", type(hook).__name__)
+    found: Any = result
     if not isinstance(result, TensorBase):
         return DTypeError(
             f"hook {name!r} of a result of {node.name()} returned {type(result).__name__}",
@@ -148,6 +149,11 @@ def wrong_hook(node: Node, hook: Any, result: Any, grad: Any) -> Exception | Non
         message = (
             f"hook {name!r} of a result of {node.name()} changed the dtype of the gradient from "
             f"{dtype_of(grad)} to {dtype_of(result)}"
+        )
+    elif found.device != grad.device:
+        message = (
+            f"hook {name!r} of a result of {node.name()} moved the gradient from {grad.device} to "
+            f"{found.device}"
         )
     else:
         return None

@@ -333,6 +333,18 @@ def _rebase(target: TensorBase, node: Node, output: int) -> None:
         assert link is not None
         link.version = -1
     _mark_aliases(root, required)
+    _retain_anew(target)
+    if root is not target:
+        _retain_anew(root)
+
+
+def _retain_anew(tensor: TensorBase) -> None:
+    """``retain_grad()`` is about what the tensor holds now."""
+    handle: Any = getattr(tensor, "_retains", None)
+    node = None if handle is None else node_of(tensor)
+    if node is not None:
+        handle.remove()
+        tensor._retains = node.add_tensor_hook(tensor._output_nr, handle._hook)  # type: ignore[attr-defined]
 
 
 def _mark_aliases(root: TensorBase, required: bool) -> None:

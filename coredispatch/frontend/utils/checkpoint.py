@@ -18,9 +18,10 @@ from coredispatch.frontend.amp.autocast import current_blocks
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.autograd.saved_tensors import saved_tensors_hooks
-from coredispatch.frontend.modes import enable_grad, no_grad
+from coredispatch.frontend.modes import enable_grad, is_grad_enabled, no_grad
 from coredispatch.frontend.random import fork_rng
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.transforms.levels import top_level
 from coredispatch.frontend.utils.checkpoint_policies import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,
@@ -35,6 +36,7 @@ from coredispatch.frontend.utils.checkpoint_policies import (
     set_device_states,
 )
 from coredispatch.registry.dispatch.masks import current_pass
+from coredispatch.registry.model.dtypes import float32
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.generator import default_generator
 
@@ -140,6 +142,48 @@ class CheckpointFunction(Function):
             )
         backward([output for output, _ in roots], [grad for _, grad in roots])
         return None, None, *[a.grad if isinstance(a, Tensor) else None for a in args]
+
+
+class _Saving(Function):
+    """Saves tensors, and gives a tensor whose history holds them."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Any, *tensors: Any) -> Any:
+        ctx.save_for_backward(*tensors)
+        return anchor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise AssertionError("no loss depends on this result")
+
+
+class _SavedArguments:
+    """The arguments of a call, whose tensors are saved as a derivative saves what it reads.
+
+    A write to one of them is seen, and hooks of saved tensors get them.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.names = list(kwargs)
+        self.arguments = [*args, *kwargs.values()]
+        self.places = [i for i, a in enumerate(self.arguments) if isinstance(a, Tensor)]
+        tensors = [self.arguments[i] for i in self.places]
+        self.kept: Any = None
+        # Tensors of a transform (vmap, grad) are no business of a graph outside of it.
+        if tensors and is_grad_enabled() and not top_level(tensors):
+            anchor = tensors[0].new_empty(0, dtype=float32).requires_grad_()
+            self.kept = _Saving.apply(anchor, *tensors)
+            for i in self.places:
+                self.arguments[i] = None
+
+    def restored(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional arguments and keywords; raises where a tensor was written since."""
+        arguments = list(self.arguments)
+        if self.kept is not None:
+            for i, tensor in zip(self.places, self.kept.grad_fn.saved_tensors, strict=True):
+                arguments[i] = tensor
+        first = len(arguments) - len(self.names)
+        return arguments[:first], dict(zip(self.names, arguments[first:], strict=True))
 
 
 class _Holder:
@@ -297,10 +341,12 @@ def checkpoint(
         )
     state = CallState((*args, *kwargs.values()), preserve_rng_state)
     first, second = context_fn()
+    saved = _SavedArguments(args, kwargs)
 
     def recompute() -> None:
+        again, named = saved.restored()
         with state.restored(), second:
-            function(*args, **kwargs)
+            function(*again, **named)
 
     stops = _early_stop[-1] if _early_stop else early_stop
     frame = _Frame(recompute, stops, _DETERMINISM_CHECKS[determinism_check])
