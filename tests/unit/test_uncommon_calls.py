@@ -140,3 +140,13 @@ def test_texts_under_the_name_torch() -> None:
     assert "<class 'torch.return_types.max'>" in done.stdout
     assert "[torch.storage.UntypedStorage(device=cpu) of size 4]" in done.stdout
     assert done.stdout.endswith("True\n")
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, cd.tensor])
+def test_pieces_have_the_lengths_that_any_integer_says(kind: Any) -> None:
+    x = cd.arange(5)
+    assert [p.tolist() for p in x.split(kind(2))] == [[0, 1], [2, 3], [4]]
+    assert [p.tolist() for p in x.split([kind(2), kind(3)])] == [[0, 1], [2, 3, 4]]
+    for wrong in (2.5, [2, 3.0], "2"):
+        with pytest.raises(TypeError):
+            x.split(wrong)

@@ -9,7 +9,14 @@ from typing import Any
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
-from coredispatch.registry.model.sizes import Symbol, as_sizes, expand_size, infer_size, is_int
+from coredispatch.registry.model.sizes import (
+    Symbol,
+    as_int,
+    as_sizes,
+    expand_size,
+    infer_size,
+    is_int,
+)
 
 Shape = tuple[int, ...]
 
@@ -138,7 +145,8 @@ def cut(self: Any, sizes: Sequence[int], dim: int) -> list[Shape]:
 
 def split_sizes(length: int, size: Any) -> list[int]:
     """The lengths of the pieces of :func:`split`: of one size, or as listed."""
-    if is_int(size):
+    if not isinstance(size, (list, tuple)):
+        size = _piece(size)
         if size < 0 or (size == 0 and length):
             raise ArgumentError(
                 f"a split size must be positive, got {size}", fix="use a positive size"
@@ -148,17 +156,24 @@ def split_sizes(length: int, size: Any) -> list[int]:
         if isinstance(length, Symbol) or isinstance(size, Symbol):
             return _open_sizes(length, size)
         return [min(size, length - start) for start in range(0, length, size)]
-    if not isinstance(size, (list, tuple)) or not all(is_int(n) for n in size):
-        raise DTypeError(
-            f"split_size_or_sections must be an int or a list of them, not {size!r}",
-            fix="give the size of each piece, or the list of their sizes",
-        )
+    size = [_piece(n) for n in size]
     if sum(size) != length or any(n < 0 for n in size):
         raise ArgumentError(
             f"split sizes {tuple(size)} do not add up to the length {length}",
             fix="the pieces must cover the dimension",
         )
-    return list(size)
+    return size
+
+
+def _piece(size: Any) -> Any:
+    """The length of a piece, which may stand in a tensor."""
+    try:
+        return as_int(size)
+    except TypeError:
+        raise DTypeError(
+            f"split_size_or_sections must be an int or a list of them, not {size!r}",
+            fix="give the size of each piece, or the list of their sizes",
+        ) from None
 
 
 def _open_sizes(length: Any, size: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim
+from coredispatch.registry.model.sizes import as_int, expand_size, infer_size, normalize_dim
 
 __all__ = ["KERNELS", "unsqueeze"]
 
@@ -215,7 +215,8 @@ def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
 def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:
     """Views of ``x`` cut along ``dim`` into pieces of a size or of the sizes given."""
     length = x.shape[dim]
-    if isinstance(size, int):
+    if not isinstance(size, (list, tuple)):
+        size = as_int(size)
         if size < 0 or (size == 0 and length):
             raise ArgumentError(
                 f"a split size must be positive, got {size}", fix="use a positive size"
@@ -223,7 +224,7 @@ def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:
         bounds = list(range(0, length, size)) if size and length else [0]
         sizes = [min(size, length - start) for start in bounds]
     else:
-        sizes = list(size)
+        sizes = [as_int(n) for n in size]
         if sum(sizes) != length or min(sizes, default=0) < 0:
             raise ArgumentError(f"split sizes {sizes} do not add up to {length}, the size of {dim}")
     lead = (_ALL,) * (dim if dim >= 0 else dim + x.ndim)
