@@ -15,7 +15,6 @@ from coredispatch.registry.model.sizes import (
     as_sizes,
     expand_size,
     infer_size,
-    is_int,
 )
 
 Shape = tuple[int, ...]
