@@ -14,7 +14,7 @@ from coredispatch.frontend.onnx.errors import UnsupportedOperatorError
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import dtypes
-from coredispatch.utils import _pytree as pytree
+from coredispatch.frontend.utils import _pytree as pytree
 
 __all__ = ["translate_branch", "translate_loop", "used_names"]
 
