@@ -11,10 +11,10 @@ import numpy as np
 
 from coredispatch.frontend.onnx.builder import Tensor
 from coredispatch.frontend.onnx.errors import UnsupportedOperatorError
+from coredispatch.frontend.utils import _pytree as pytree
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import dtypes
-from coredispatch.frontend.utils import _pytree as pytree
 
 __all__ = ["translate_branch", "translate_loop", "used_names"]
 
