@@ -206,10 +206,12 @@ from coredispatch.registry.model.errors import IndexTypeError as IndexTypeError
 from coredispatch.registry.model.errors import KernelError as KernelError
 from coredispatch.registry.model.errors import LinAlgError as LinAlgError
 from coredispatch.registry.model.errors import MissingKernel as MissingKernel
+from coredispatch.registry.model.errors import ModeError as ModeError
 from coredispatch.registry.model.errors import NoDeviceError as NoDeviceError
 from coredispatch.registry.model.errors import NotATensorError as NotATensorError
 from coredispatch.registry.model.errors import NumberRangeError as NumberRangeError
 from coredispatch.registry.model.errors import OpError as OpError
+from coredispatch.registry.model.errors import OptionError as OptionError
 from coredispatch.registry.model.errors import OutOfMemoryError as OutOfMemoryError
 from coredispatch.registry.model.errors import PluginError as PluginError
 from coredispatch.registry.model.errors import RegistrationError as RegistrationError

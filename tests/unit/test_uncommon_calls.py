@@ -133,13 +133,18 @@ def test_texts_under_the_name_torch() -> None:
     program = (
         "import coredispatch; coredispatch.compat.torch.install(); import torch\n"
         "print(type(torch.max(torch.ones(2, 2), 1)), torch.ones(1).untyped_storage())\n"
-        "print(torch.add in torch.overrides.get_overridable_functions()[torch])"
+        "print(torch.add in torch.overrides.get_overridable_functions()[torch])\n"
+        "from torch.nn import functional; shown = repr(functional)\n"
+        "coredispatch.compat.torch.uninstall(); print(shown, functional)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "<class 'torch.return_types.max'>" in done.stdout
     assert "[torch.storage.UntypedStorage(device=cpu) of size 4]" in done.stdout
-    assert done.stdout.endswith("True\n")
+    assert "\nTrue\n" in done.stdout
+    during, after = done.stdout.splitlines()[-1].split("> <")
+    assert during.startswith("<module 'torch.nn.functional' from ")
+    assert after.startswith("module 'coredispatch.frontend.nn.functional' from ")
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, cd.tensor])
@@ -150,3 +155,50 @@ def test_pieces_have_the_lengths_that_any_integer_says(kind: Any) -> None:
     for wrong in (2.5, [2, 3.0], "2"):
         with pytest.raises(TypeError):
             x.split(wrong)
+
+
+@pytest.mark.parametrize("kind", [np.int64, cd.tensor])
+def test_windows_have_the_lengths_that_any_integer_says(kind: Any) -> None:
+    image, weight = cd.ones(1, 2, 4, 6), cd.ones(2, 2, 1, 1)
+    F = cd.nn.functional
+    assert F.interpolate(image, kind(3)).shape == (1, 2, 3, 3)
+    assert F.interpolate(image, (kind(3), kind(2)), mode="bilinear").shape == (1, 2, 3, 2)
+    assert F.conv2d(image, weight, padding=kind(1)).shape == (1, 2, 6, 8)
+    assert F.max_pool2d(image, kind(2)).shape == (1, 2, 2, 3)
+
+
+def test_layers_take_integers_of_numpy() -> None:
+    image, two = cd.ones(1, 2, 4, 6), np.int64(2)
+    assert cd.nn.Conv2d(two, two, two)(image).shape == (1, 2, 3, 5)
+    assert cd.nn.LayerNorm(np.int64(6))(image).shape == image.shape
+    assert cd.nn.functional.interpolate(image, scale_factor=two).shape == (1, 2, 8, 12)
+
+
+def test_sizes_that_have_no_meaning() -> None:
+    image = cd.ones(1, 2, 4, 6)
+    with pytest.raises(TypeError, match="integer"):
+        cd.nn.functional.interpolate(image, (2.5, 3.0))
+    with pytest.raises(ValueError, match="recompute_scale_factor"):
+        cd.nn.functional.interpolate(image, 2, recompute_scale_factor=True)
+    with pytest.raises(RuntimeError, match="data points"):
+        cd.fft.fft(image, n=-1)
+    with pytest.raises(RuntimeError, match="int is no sequence"):
+        cd.nn.utils.rnn.pad_sequence(3)  # type: ignore[arg-type]
+    rows = cd.nn.utils.rnn.pad_sequence(cd.ones(n) for n in (1, 2))
+    assert rows.tolist() == [[1.0, 1.0], [0.0, 1.0]]
+
+
+def test_errors_are_not_of_more_classes_than_needed() -> None:
+    image = cd.ones(1, 2, 4, 6)
+    refusals: list[tuple[Any, type[Exception]]] = [
+        (lambda: cd.nn.functional.interpolate(image, 2, mode="foo"), NotImplementedError),
+        (lambda: cd.nn.functional.interpolate(image, 2, mode="linear"), NotImplementedError),
+        (lambda: cd.nn.functional.pad(image, (1, 1), mode="foo"), NotImplementedError),
+        (lambda: cd.nn.functional.mse_loss(image, image, reduction="foo"), ValueError),
+        (lambda: cd.nn.Parameter(3), AttributeError),
+    ]
+    for refused, kind in refusals:
+        with pytest.raises(kind) as found:
+            refused()
+        others = {ValueError, NotImplementedError, TypeError, AttributeError} - {kind}
+        assert not isinstance(found.value, tuple(others)), kind

@@ -153,6 +153,13 @@ def serves(fullname: str) -> bool:
 # -- texts ---------------------------------------------------------------------------------
 
 
+class _Named(ModuleType):
+    """A module that shows the name it has at present; Python shows the one it was found by."""
+
+    def __repr__(self) -> str:
+        return f"<module {self.__name__!r} from {self.__file__!r}>"
+
+
 class _Texts:
     """The names that modules and classes had before, to be given back."""
 
@@ -165,6 +172,8 @@ class _Texts:
             return
         before = self.modules[module] = module.__name__
         module.__name__ = f"torch.{path}"
+        if type(module) is ModuleType and getattr(module, "__file__", None):
+            module.__class__ = _Named
         spec = getattr(module, "__spec__", None)
         home = before if spec is None else spec.name
         owned = {name for name, holder in known_names(path).items() if holder is None}
@@ -192,6 +201,8 @@ class _Texts:
     def restore(self) -> None:
         for module, name in self.modules.items():
             module.__name__ = name
+            if type(module) is _Named:
+                module.__class__ = ModuleType
         for cls, (module_name, name, qualname) in SPELLING.renamed.items():
             cls.__module__, cls.__name__, cls.__qualname__ = module_name, name, qualname
         self.modules.clear()

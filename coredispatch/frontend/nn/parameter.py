@@ -34,7 +34,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that registers itself when it is assigned to an attribute of a module.
 
     It shares the memory of ``data`` (an empty tensor if None) and has no history. Raises
-    :class:`DTypeError` for data that is no tensor.
+    :class:`NotATensorError`, an ``AttributeError``, for data that is no tensor.
 
     Data of another subclass of Tensor stay of that class, and are a parameter nevertheless:
     ``isinstance(p, Parameter)`` holds. Results of operators are plain tensors, of any parameter.

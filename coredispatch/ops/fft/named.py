@@ -51,14 +51,20 @@ def _ready(x: Any, sizes: Any, dim: tuple[int, ...], norm: str | None) -> tuple[
     pads = [0, 0] * x.ndim
     for size, d in zip(sizes, dim, strict=True):
         if size < -1 or size == 0:
-            raise OpError(f"Invalid number of data points ({size}) specified", fix="use n >= 1")
+            raise _no_points(size)
         if size != -1:
             pads[2 * (x.ndim - 1 - normalize_dim(d, x.ndim)) + 1] = size - x.shape[d]
     return (lazy.constant_pad_nd(x, pads) if any(pads) else x), norm
 
 
 def _one(n: int | None) -> tuple[int, ...] | None:
+    if n is not None and n < 1:
+        raise _no_points(n)
     return None if n is None else (n,)
+
+
+def _no_points(n: int) -> OpError:
+    return OpError(f"Invalid number of data points ({n}) specified", fix="use n >= 1")
 
 
 def _places(x: Any, s: Any, dim: Any) -> tuple[Any, tuple[int, ...]]:

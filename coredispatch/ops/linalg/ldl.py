@@ -139,10 +139,10 @@ def linalg_ldl_factor_ex(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(LD, pivots, info)`` of symmetric (``hermitian``: Hermitian) matrices ``(*, n, n)``.
 
-    Only the lower triangle is read. ``LD`` packs D, whose blocks are 1 x 1 or 2 x 2, and
-    below it L; ``pivots`` (int32) are LAPACK's: a positive one says with which row, counted from 1,
-    a row was exchanged, two equal negative ones stand for a 2 x 2 block. ``info`` is the place of
-    the first zero block, or 0. Not differentiable, as in PyTorch.
+    Only the lower triangle is read, and ``LD`` is 0 above the diagonal. It packs D, whose blocks
+    are 1 x 1 or 2 x 2, and below it L; ``pivots`` (int32) are LAPACK's: a positive one says with
+    which row, counted from 1, a row was exchanged, two equal negative ones stand for a 2 x 2 block.
+    ``info`` is the place of the first zero block, or 0. Not differentiable, as in PyTorch.
     """
     lapack_dtype(A)
     n = square_shape(A)[-1]
@@ -151,7 +151,7 @@ def linalg_ldl_factor_ex(
     for x in shape.reshape(A, (math.prod(lead), n, n)):
         a = lazy.tril(x)
         found, failed = _factor_one(a, hermitian)
-        out.append(a)
+        out.append(lazy.tril(a))
         pivots.append(found)
         info.append(failed)
     if check_errors and any(info):

@@ -17,7 +17,12 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, int64
-from coredispatch.registry.model.errors import ArgumentError, ShapeError, UnsupportedShapeError
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    ModeError,
+    ShapeError,
+    UnsupportedShapeError,
+)
 from coredispatch.registry.model.scalars import integer_range
 from coredispatch.registry.model.value import dtype_of
 
@@ -43,14 +48,17 @@ def _new_sizes(shape: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[flo
             fix=f"give one number, or {n} of them",
         )
     if size is not None:
+        size = list(size) if isinstance(size, tuple) else size  # whose numbers are then looked at
         return spatial_tuple("size", size, n), [None] * n
-    factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
+    several = isinstance(scale_factor, (tuple, list))
+    factors = tuple(scale_factor) if several else (scale_factor,) * n
     if len(factors) != n:
         raise ArgumentError(
             f"scale_factor={factors} does not fit {n} spatial dimensions",
             fix=f"give one number, or {n} of them",
         )
-    return tuple(floor(s * f) for s, f in zip(spatial, factors)), [float(f) for f in factors]
+    factors = tuple([float(f) for f in factors])
+    return tuple(floor(s * f) for s, f in zip(spatial, factors)), list(factors)
 
 
 def _ratio(source: int, target: int, factor: float | None) -> float:
@@ -206,7 +214,7 @@ def interpolate(
     lobes of a windowed sinc) is always such a filter. Raises ``ArgumentError`` for other modes,
     and unless exactly one of ``size`` and ``scale_factor`` is given.
     """
-    require_one_of("mode", mode, _MODES)
+    require_one_of("mode", mode, _MODES, ModeError)
     n = input.ndim - 2
     if n < 1 or _SMOOTH.get(mode, n) != n or (mode == "area" and n > 3):
         raise UnsupportedShapeError(
@@ -227,6 +235,10 @@ def interpolate(
             f"mode {mode!r} does not take align_corners", fix="use a linear mode, or 'bicubic'"
         )
     sizes, factors = _new_sizes(input.shape, size, scale_factor)
+    if recompute_scale_factor and size is not None:
+        raise ArgumentError(
+            f"recompute_scale_factor has no meaning with size={size}", fix="give scale_factor"
+        )
     if min(sizes) < 1 or 0 in input.shape[2:]:
         raise ShapeError(
             f"the output of an input of shape {tuple(input.shape)} would have size {sizes}",

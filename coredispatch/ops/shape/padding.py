@@ -14,7 +14,7 @@ from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, ModeError, ShapeError
 
 __all__ = ["constant_pad_nd", "pad"]
 
@@ -94,7 +94,7 @@ def _modes(make: Any) -> Iterator[Sample]:
 
 def _pad_shape(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """The lengths grown by ``pad``; raises where the mode finds too little to fill borders with."""
-    require_one_of("mode", mode, tuple(_NUMPY_MODES))
+    require_one_of("mode", mode, tuple(_NUMPY_MODES), ModeError)
     shape = padded(input, pad, uncropped=mode in ("reflect", "replicate"))
     if mode == "constant":
         return shape

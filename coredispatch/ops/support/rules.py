@@ -19,7 +19,7 @@ from coredispatch.registry.model.dtypes import (
     bool_,
     int64,
 )
-from coredispatch.registry.model.errors import ChoiceError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ChoiceError, DTypeError, OptionError, ShapeError
 from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
 
 __all__ = [
@@ -159,7 +159,9 @@ def require_int(op: str, *tensors: Any) -> None:
             )
 
 
-def require_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise :class:`ChoiceError` unless ``value`` is one of ``allowed``."""
+def require_one_of(
+    name: str, value: Any, allowed: Sequence[Any], error: type[OptionError] = ChoiceError
+) -> None:
+    """Raise ``error`` unless ``value`` is one of ``allowed``."""
     if value not in allowed:
-        raise ChoiceError.among(name, value, allowed)
+        raise error.among(name, value, allowed)

@@ -7,14 +7,15 @@ times; ``ceil_mode`` rounds up, as long as the last window starts inside the inp
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
-from coredispatch.registry.model.sizes import is_int
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import as_int, is_int
 
 __all__ = [
     "lowest",
@@ -35,7 +36,7 @@ def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
     if is_int(value):
         result = (value,) * n
     else:
-        result = tuple(value)
+        result = _listed(name, value)
         if len(result) == 1:
             result = result * n
     if len(result) != n:
@@ -46,6 +47,21 @@ def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
     if any(v < least for v in result):
         raise ArgumentError(f"{name}={result} is below {least}", fix=f"use at least {least}")
     return result
+
+
+def _listed(name: str, value: Any) -> Ints:
+    """``value`` as integers: one, if it is an integer of NumPy or a 0-dim tensor."""
+    try:
+        values = value if isinstance(value, (tuple, list)) else [operator.index(value)]
+    except TypeError:
+        values = value
+    try:
+        return tuple([as_int(v) for v in values])
+    except TypeError:
+        raise DTypeError(
+            f"{name} must be an integer or a tuple of integers, not {value!r}",
+            fix="round it first, for example with int(...)",
+        ) from None
 
 
 def window_size(

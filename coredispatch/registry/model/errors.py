@@ -23,10 +23,12 @@ __all__ = [
     "KernelError",
     "LinAlgError",
     "MissingKernel",
+    "ModeError",
     "NoDeviceError",
     "NotATensorError",
     "NumberRangeError",
     "OpError",
+    "OptionError",
     "OutOfMemoryError",
     "PluginError",
     "RegistrationError",
@@ -117,7 +119,7 @@ class ShapeError(OpError, ValueError):
     """
 
 
-class UnsupportedShapeError(ShapeError, NotImplementedError):
+class UnsupportedShapeError(OpError, NotImplementedError):
     """There is no such operation for this number of dimensions: ``interpolate`` in PyTorch."""
 
 
@@ -137,25 +139,29 @@ class ArgumentError(OpError, ValueError):
     """A non-tensor argument has a value the operator does not take."""
 
 
-class ChoiceError(ArgumentError, NotImplementedError):
-    """An option is none of those that there are.
-
-    PyTorch raises ``NotImplementedError`` for the modes of ``interpolate`` and ``pad``, and
-    ``ValueError`` for reductions.
-    """
+class OptionError(OpError):
+    """An option is none of those that there are; raised as one of the classes below."""
 
     @classmethod
-    def among(cls, name: str, value: object, allowed: Sequence[object]) -> ChoiceError:
+    def among(cls, name: str, value: object, allowed: Sequence[object]) -> OptionError:
         """The error of an argument ``name`` that is none of ``allowed``."""
         choices = ", ".join(map(repr, allowed))
         return cls(f"{name}={value!r} is not one of {choices}", fix=f"use {choices}")
+
+
+class ChoiceError(OptionError, ArgumentError):
+    """An option whose other values have no meaning: a reduction, a norm."""
+
+
+class ModeError(OptionError, NotImplementedError):
+    """A way to compute that there is not: the modes of ``interpolate`` and ``pad``."""
 
 
 class ChoiceTypeError(ChoiceError, DTypeError):
     """An option that is chosen by its name is no string: ``ValueError`` or ``TypeError`` there."""
 
 
-class NotATensorError(DTypeError, AttributeError):
+class NotATensorError(OpError, AttributeError):
     """What a parameter is made of is no tensor: PyTorch finds that it has no ``detach``."""
 
 

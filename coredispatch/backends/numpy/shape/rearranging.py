@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.numpy.shape.views import unsqueeze
-from coredispatch.registry.model.errors import ArgumentError, ChoiceError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ModeError, ShapeError
 from coredispatch.registry.model.sizes import as_size, as_sizes, normalize_dim
 
 __all__ = ["KERNELS"]
@@ -148,7 +148,7 @@ def pad(x: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> np.ndarra
         return constant_pad(x, pad, 0 if value is None else value)
     _check_pairs(pad, x.ndim)
     if mode not in _BORDERS:
-        raise ChoiceError.among("mode", mode, ("constant", *_BORDERS))
+        raise ModeError.among("mode", mode, ("constant", *_BORDERS))
     if value not in (None, 0):
         raise ArgumentError(f"value={value} has no meaning for mode {mode!r}", fix="leave it away")
     return _mirrored(x, pad, mode)

@@ -8,6 +8,7 @@ from typing import Any
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.lazy import LazyModuleMixin, uninitialized
+from coredispatch.frontend.nn.modules.utils import _ntuple
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -29,10 +30,6 @@ __all__ = [
 _empty = TABLE.operator("empty")
 _pad = TABLE.operator("pad")
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-
-
-def _tuple(value: Any, n: int) -> tuple[int, ...]:
-    return (value,) * n if isinstance(value, int) else tuple(value)
 
 
 class _ConvNd(Module):
@@ -73,9 +70,10 @@ class _ConvNd(Module):
             raise ValueError(f"Invalid padding string {padding!r}, should be 'same' or 'valid'")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.transposed = transposed
-        self.kernel_size, self.stride = _tuple(kernel_size, n), _tuple(stride, n)
-        self.padding = padding if isinstance(padding, str) else _tuple(padding, n)
-        self.dilation, self.output_padding = _tuple(dilation, n), _tuple(output_padding, n)
+        several = _ntuple(n)
+        self.kernel_size, self.stride = several(kernel_size), several(stride)
+        self.padding = padding if isinstance(padding, str) else several(padding)
+        self.dilation, self.output_padding = several(dilation), several(output_padding)
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ValueError("padding='same' is not supported for strided convolutions")
         self.padding_mode = padding_mode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.utils import _single
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -49,8 +50,7 @@ class LayerNorm(_Affine):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
+        self.normalized_shape = _single(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         wanted = elementwise_affine, elementwise_affine and bias
         self._affine(self.normalized_shape, *wanted, device, dtype)
@@ -79,8 +79,7 @@ class RMSNorm(_Affine):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
+        self.normalized_shape = _single(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         value = _op("ones")(self.normalized_shape, device=device, dtype=dtype)
         self.register_parameter("weight", Parameter(value) if elementwise_affine else None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.utils import _ntuple
 
 __all__ = [
     "CircularPad1d",
@@ -34,8 +35,7 @@ class _Pad(Module):
 
     def __init__(self, padding: Any) -> None:
         super().__init__()
-        pairs = 2 * self._n
-        self.padding = (padding,) * pairs if isinstance(padding, int) else tuple(padding)
+        self.padding = _ntuple(2 * self._n)(padding)
 
     def forward(self, input: Any) -> Any:
         """The padded input."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from coredispatch.frontend.creation import tensor
@@ -19,7 +19,7 @@ from coredispatch.registry.model.dtypes import (
     int64,
     uint8,
 )
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.errors import OpError, ShapeError
 from coredispatch.registry.wiring import GRAPH
 
 __all__ = [
@@ -125,13 +125,23 @@ def _lengths(lengths: Tensor | Sequence[int]) -> list[int]:
 
 
 def pad_sequence(
-    sequences: Sequence[Tensor],
+    sequences: Iterable[Tensor],
     batch_first: bool = False,
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Stack tensors ``(L_i, *)`` into ``(max L, N, *)``; ``(N, max L, *)`` with ``batch_first``."""
-    if not len(sequences):
+    """Stack tensors ``(L_i, *)`` into ``(max L, N, *)``; ``(N, max L, *)`` with ``batch_first``.
+
+    ``padding_side`` says on which end ``padding_value`` is. Raises :class:`ShapeError` where there
+    is no sequence.
+    """
+    if not isinstance(sequences, Iterable):
+        raise OpError(
+            f"pad_sequence: {type(sequences).__name__} is no sequence of tensors",
+            fix="give a list of tensors, or one that holds them along its first dimension",
+        )
+    sequences = tuple(sequences)
+    if not sequences:
         raise ShapeError("there are no sequences to pad", fix="give at least one tensor")
     longest = max(s.shape[0] for s in sequences)
     pad, stack = TABLE.operator("pad"), TABLE.operator("stack")
