@@ -147,6 +147,24 @@ def test_texts_under_the_name_torch() -> None:
     assert after.startswith("module 'coredispatch.frontend.nn.functional' from ")
 
 
+def test_another_thread_may_import_while_names_below_torch_are_entered() -> None:
+    program = """
+import sys
+
+class Growing(str):  # stands for the other thread: whoever looks at the name adds a module
+    def startswith(self, *args): sys.modules[f"grown{len(sys.modules)}"] = sys
+    def partition(self, *args): self.startswith(); return super().partition(*args)
+
+import coredispatch
+sys.modules[Growing("growing")] = sys
+coredispatch.compat.torch.install()
+import torch.testing
+coredispatch.compat.torch.uninstall()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("kind", [int, np.int64, cd.tensor])
 def test_pieces_have_the_lengths_that_any_integer_says(kind: Any) -> None:
     x = cd.arange(5)

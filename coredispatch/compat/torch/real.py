@@ -90,7 +90,7 @@ def collect() -> None:
 
     PyTorch's C++ code looks modules of its inside up there, such as ``torch.jit._state``.
     """
-    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+    for name in [n for n in switch.imported() if n == "torch" or n.startswith("torch.")]:
         REAL[name] = sys.modules[name]
         if name == "torch" or switch.serves(name):
             del sys.modules[name]

@@ -244,10 +244,17 @@ def _is_package(path: str) -> bool:
     return any(p.startswith(f"{path}.") for p in (*record(), *promised_paths()))
 
 
+def imported() -> list[str]:
+    """The names in ``sys.modules``; another thread may import while they are gone through."""
+    return list(sys.modules)
+
+
 def _respell_below(path: str) -> None:
     """Enter what was imported below a public name under ``torch``, and let it say so."""
     prefix = f"coredispatch.{path}"
-    for name in [n for n in sys.modules if n == prefix or n.startswith(prefix + ".")]:
+    for name in imported():
+        if name != prefix and not name.startswith(prefix + "."):
+            continue
         module = sys.modules[name]
         below = name.partition(".")[2]
         sys.modules.setdefault(f"torch.{below}", module)
@@ -268,7 +275,7 @@ REAL: dict[str, ModuleType] = {}
 
 def _names_in_use() -> list[str]:
     """The names in ``sys.modules``, ``torch`` and below, that do not stand for PyTorch."""
-    names = [n for n in sys.modules if n.partition(".")[0] in ("torch", "functorch")]
+    names = [n for n in imported() if n.partition(".")[0] in ("torch", "functorch")]
     return [n for n in names if sys.modules[n] is not REAL.get(n)]
 
 
