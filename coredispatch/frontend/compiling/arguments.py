@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.compiling.state import attributes_of
+from coredispatch.frontend.compiling.attributes import attributes_of
+from coredispatch.frontend.compiling.replaced import order_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Value
 from coredispatch.registry.model.value import storage_of
 
-__all__ = ["Arguments", "order_of"]
+__all__ = ["Arguments"]
 
 
 class Arguments:
@@ -173,18 +174,6 @@ class Arguments:
         if self.views and len(shared) < len(found):
             return tuple(found), tuple([_begin(leaf) for leaf in self.leaves])
         return tuple(found) if len(same) < len(found) else None
-
-
-def order_of(raw: Any) -> tuple[int, ...] | None:
-    """The dimensions from the outermost to the innermost of an array without gaps, else None."""
-    shape, strides = raw.shape, raw.strides
-    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
-    step = raw.itemsize
-    for dim in reversed(order):
-        if shape[dim] != 1 and strides[dim] != step:
-            return None
-        step *= shape[dim]
-    return tuple(order)
 
 
 def _begin(leaf: Any) -> Any:

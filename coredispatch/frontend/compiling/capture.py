@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.attributes import attributes_of
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
@@ -19,9 +21,10 @@ from coredispatch.frontend.compiling.recording import (
     TakeBack,
     Unsupported,
 )
-from coredispatch.frontend.compiling.records import MISSING, Record, alike, equal
-from coredispatch.frontend.compiling.sizes import opened, questions
-from coredispatch.frontend.compiling.state import State, attributes_of
+from coredispatch.frontend.compiling.records import MISSING, Record, equal
+from coredispatch.frontend.compiling.replaced import Part, SizeOf, alike, may_grow, parts_of
+from coredispatch.frontend.compiling.sizes import OpenSizes, Sized, opened, questions, shown
+from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
@@ -45,14 +48,25 @@ class Capture:
     """
 
     def __init__(
-        self, fn: Any, given: Arguments, dynamic: set[Any], whole: bool, plain: bool
+        self,
+        fn: Any,
+        given: Arguments,
+        dynamic: set[Any],
+        whole: bool,
+        plain: bool,
+        sizes: OpenSizes,
+        *,
+        open_: bool = False,
     ) -> None:
         self.fn, self.given, self.dynamic = fn, given, dynamic
+        self.sizes, self.open = sizes, open_
+        self.places: dict[str, list[SizeOf]] = {}  # symbol -> where in Python's state it stands
         self.outside = given  # what the caller gave, where ``given`` shows symbols
         self.reason: str | None = None  # why there is no program, where nothing was refused
         self.recorder = Recorder(self.origin, whole)
         self.recorder.plain = plain
-        self.state = State(self.recorder.refuse, dynamic, self.symbol, self.recorder.exact)
+        refuse, exact = self.recorder.refuse, self.recorder.exact
+        self.state = State(refuse, dynamic, self.symbol, self.grown, exact)
         self.watch = Watch(self.recorder, self.state)
         self.problem: tuple[str, Any] | None = None
         self.passing = False
@@ -63,6 +77,11 @@ class Capture:
         self.segments: list[Segment] = []
         self.leaf: Leaf | None = None
         self.seconds = 0.0
+
+    @property
+    def vacant(self) -> bool:
+        """Whether sizes were to be open, and none is."""
+        return self.open and not self.recorder.table.variables
 
     # -- where values come from ------------------------------------------------------------------
 
@@ -94,6 +113,28 @@ class Capture:
         node = self.recorder.placeholder(str(record.key), value, origin)
         return symbolic(value, node, self.recorder)
 
+    def grown(self, record: Record, path: Any, tensor: Any) -> Any:
+        """A tensor of Python's state as the program sees it: sizes that differ are symbols."""
+        recorder, sizes = self.recorder, list(tensor.raw.shape)
+        wanted = self.sizes.state.get(record.place, {}).get(path, ())
+        dims = [dim for dim in sorted(wanted) if dim < len(sizes) and sizes[dim] > 1]
+        if recorder.table is None or not dims or not may_grow(tensor):
+            return tensor
+        if any(base_of(leaf) is tensor for leaf in self.outside.tensors):
+            return tensor
+        own = {recorder.table.variables[name].example: name for name in self.places}
+        for dim in dims:
+            place, n = SizeOf(Part(record, path, tensor), dim), sizes[dim]
+            name = own.setdefault(n, f"t{len(self.places)}")
+            if name not in self.places:
+                node = recorder.placeholder(place.key, n, Origin(place.key, n, "item", place))
+                node.meta["size"] = True
+                recorder.size_nodes[name] = node
+            self.places.setdefault(name, []).append(place)
+            sizes[dim] = recorder.table.symbol(name, n, least=2)
+        record.open[path] = frozenset(dims)
+        return shown(tensor, tuple(sizes))
+
     # -- the call --------------------------------------------------------------------------------
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -102,7 +143,7 @@ class Capture:
         recorder, state = self.recorder, self.state
         forget_casts()
         before = modes_in_force()
-        if self.given.sizes:
+        if self.open:
             args, kwargs, self.given = opened(self.given, args, kwargs, recorder)
         leaves = [
             recorder.placeholder(f"arg{i}", leaf, Origin(f"arg{i}", leaf, "leaf", i))
@@ -129,7 +170,8 @@ class Capture:
                 state.walk(item, "an argument")
             self.random = default_generator("cpu").state_bytes()
             if recorder.table is not None and recorder.problem is not None:
-                self.problem, self.taken_back = recorder.problem, True
+                self.problem = recorder.problem
+                self.take_back(copies)
                 return
             try:
                 recorder.running = True
@@ -181,9 +223,13 @@ class Capture:
 
     def clean(self) -> None:
         """Ordinary numbers where this capture had put its own."""
+        for container, _ in self.state.filled:
+            scrubbed(container)
         for record in list(self.state):
             now = record.now()
-            if isinstance(now, Sym) or type(now) is tuple and record.dynamic:
+            if record.symbol is not None and now is record.symbol:
+                record.put(record.value)
+            elif isinstance(now, Sym) or type(now) is tuple and record.dynamic:
                 record.put(scrubbed(now))
             elif record.kind in ("item", "attribute", "cell", "member"):
                 scrubbed(now, set())
@@ -202,7 +248,7 @@ class Capture:
         with capturing_nothing():
             for tensor, before in self.recorder.overwritten.values():
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
-        for container, before in zip(self.given.containers, copies):
+        for container, before in (*zip(self.given.containers, copies), *self.state.filled):
             Contents.fill(container, before)
         for record in list(self.state):
             now = record.now()
@@ -262,6 +308,8 @@ class Capture:
                     places.setdefault(n, []).append(f"dimension {dim} of tensor {i}")
         for place, name in self.outside.open_numbers.items():
             places.setdefault(name, []).append(f"number {place} of the arguments")
+        for name, held in self.places.items():
+            places[name] = [place.how for place in held]
         told = [f"{name} >= 2: {', '.join(where)}" for name, where in sorted(places.items())]
         for guard in table.guards:
             where = " ({}:{} in {})".format(*guard.where) if guard.where else ""
@@ -289,6 +337,8 @@ class Capture:
         found: list[tuple[Any, Any]] = []
         for record in list(self.state):
             now = record.now()
+            if record.shown is not None and not _untouched(*record.shown):
+                raise Unknown(f"{record.how} is written to, and replaced in other calls")
             if record.symbol is not None:
                 if now is record.symbol:
                     continue
@@ -333,15 +383,20 @@ class Capture:
         """A number or tensor that each call changes is an input of the next capture's graph."""
         if record.kind == "list" and isinstance(record.holder, list):
             for i, (a, b) in enumerate(zip(now, record.value)):
-                if type(b) in (int, float) and type(plain(a)) is type(b) and plain(a) != b:
-                    self.dynamic.add(("entry", id(record.holder), i))
-                    self.passing = True
-            return
-        place = (record.kind, id(record.holder), record.key)
-        if not record.dynamic and record.kind in ("item", "attribute", "cell", "member"):
-            if alike(scrubbed(now), record.value):
-                self.dynamic.add(place)
-                self.passing = True
+                if i not in record.moving and not equal(a, b):
+                    self.replaces(("entry", id(record.holder), i), a, b)
+        elif record.kind in ("item", "attribute", "cell", "member", "entry"):
+            if not record.dynamic or self.recorder.table is None:
+                self.replaces(record.place, now, record.value)
+
+    def replaces(self, place: Any, now: Any, then: Any) -> None:
+        """A value of Python's state is replaced by another one: may it be an input?"""
+        now = scrubbed(now)
+        if any(Sized.of(item) is not None for _, item in parts_of(now)):
+            return  # the sizes of one run would be asked about
+        if self.sizes.differ(place, now, then) or place not in self.dynamic and alike(now, then):
+            self.dynamic.add(place)
+            self.passing = True
 
     def _grad_writer(self, tensor: Any) -> Any:
         for i, leaf in enumerate(self.given.leaves):
@@ -418,8 +473,16 @@ class Capture:
         )
         if self.recorder.table is not None:
             first = len(self.given.leaves) - len(self.given.sizes)
-            made.sizes = questions(self.recorder.table, first)
+            made.sizes = questions(self.recorder.table, len(self.given.sizes), first, self.places)
         return made
+
+
+def _untouched(container: Any, parts: Any) -> bool:
+    """Whether a container has the parts that it had."""
+    now = list(parts_of(container))
+    return len(now) == len(parts) and all(
+        a == b and item is then for (a, item), (b, then) in zip(now, parts)
+    )
 
 
 _OPEN = (Sym, Expression)

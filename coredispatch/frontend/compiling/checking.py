@@ -13,6 +13,7 @@ import types
 from typing import Any
 
 from coredispatch.frontend.compiling.records import LISTS, MISSING, Record
+from coredispatch.frontend.compiling.replaced import CONTAINERS, fits
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.nn.members import Namespace
 from coredispatch.plugin import Value
@@ -100,8 +101,8 @@ def checker(
 def _differs(text: Text, record: Record) -> str:
     """The text of the question whether a record is not what it was."""
     value = record.value
-    if record.dynamic and (type(value) is tuple or isinstance(value, Value)):
-        return f"not {text.name(record.fits)}()"
+    if record.dynamic and (type(value) in CONTAINERS or isinstance(value, Value)):
+        return f"not {text.name(fits)}({text.name(record)})"
     if record.dynamic:
         return f"type({read(text, record)}) is not {text.name(type(value))}"
     held = f"{text.name(record.held)}()"

@@ -14,12 +14,11 @@ from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.program import Program, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported
-from coredispatch.frontend.compiling.records import alike
+from coredispatch.frontend.compiling.replaced import alike
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
 from coredispatch.frontend.compiling.sizes import OpenSizes
 from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.graph.compilers import eager
-from coredispatch.plugin import Value
 
 __all__ = ["CompiledFunction"]
 
@@ -168,7 +167,8 @@ class CompiledFunction:
             if known is not None and known.shaped and self.sizes.extend_numbers(given):
                 self.recompilations.append("a number that decides shapes differs in each call")
                 given = Arguments(args, kwargs, self.moving, self.sizes.open)
-            if given.sizes and (known is None or given.open_numbers):
+            opening = given.sizes or self.sizes.state
+            if opening and (known is None or given.open_numbers):
                 program = self._open_program(key[0], args, kwargs)
                 if program is not None:
                     return self._first_call(program, args, kwargs)
@@ -182,17 +182,17 @@ class CompiledFunction:
         """A program for all sizes that are open; None where the call is to be captured as it is."""
         for _ in range(_MOST_TRIES):
             given = Arguments(args, kwargs, self.moving, self.sizes.open)
-            if not given.sizes:
+            if not given.sizes and not self.sizes.state:
                 return None
-            capture = Capture(self._fn, given, self.places, self.fullgraph, self.plain)
-            capture.run(args, kwargs)
-            self.seconds += capture.seconds
+            capture = self._run(given, args, kwargs, open_=True)
+            if capture.vacant:
+                return None
             if self.sizes.settled(capture):
                 why = "one after the other is needed as a number"
                 continue
             if capture.leaf is None:
                 found = capture.problem or (capture.reason or "types are looked at", None)
-                if self.sizes.close_numbers(found[1]):
+                if self.sizes.close_numbers(found[1]) or self.sizes.close_state(capture, found[1]):
                     continue
                 self.sizes.give_up(*found)
                 return None
@@ -203,6 +203,13 @@ class CompiledFunction:
             why = "what it depends on changes in every call"
         self.sizes.give_up(why, None)
         return None
+
+    def _run(self, given: Arguments, args: Any, kwargs: Any, *, open_: bool = False) -> Capture:
+        whole, plain = self.fullgraph, self.plain
+        capture = Capture(self._fn, given, self.places, whole, plain, self.sizes, open_=open_)
+        capture.run(args, kwargs)
+        self.seconds += capture.seconds
+        return capture
 
     def _first_call(self, program: Program, args: Any, kwargs: Any) -> Any:
         """The call for which a program of open sizes was made: that run was taken back."""
@@ -222,8 +229,11 @@ class CompiledFunction:
         if key in self.programs:
             program = self.programs[key][0]
             for record in program.guards.changed():
-                if alike(record.now(), record.value) and not isinstance(record.value, Value):
-                    self.places.add((record.kind, id(record.holder), record.key))
+                if type(record.value) in (list, dict):
+                    continue
+                now, then = record.now(), record.value
+                if self.sizes.differ(record.place, now, then) or alike(now, then):
+                    self.places.add(record.place)
             self.recompilations.append(program.guards.broken(given.leaves) or "a guard failed")
         elif self.programs:
             self.recompilations.append(self._difference(key))
@@ -261,12 +271,10 @@ class CompiledFunction:
         return found
 
     def _captured(self, key: Any, given: Arguments, args: Any, kwargs: Any, known: Any) -> Any:
-        capture = Capture(self._fn, given, self.places, self.fullgraph, self.plain)
-        capture.run(args, kwargs)
+        capture = self._run(given, args, kwargs)
         self.captures += 1
         self._numbers = list(given.numbers)
         self.sizes.seen(given)
-        self.seconds += capture.seconds
         if capture.problem is not None:
             self.problems.append(capture.problem)
             COUNTERS["problems"] += 1

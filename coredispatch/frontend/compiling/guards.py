@@ -6,9 +6,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from coredispatch.frontend.compiling.checking import HELD, MOVED, base_of, checker
 from coredispatch.frontend.compiling.gradient_hooks import any_leaf_hooks, hooks_of
 from coredispatch.frontend.compiling.records import Record
+from coredispatch.frontend.compiling.replaced import fits, parts_of
 from coredispatch.plugin import Value
 
 __all__ = ["Guards"]
@@ -27,6 +30,7 @@ class Guards:
         hooked: list[Any],
         arguments: list[int],
         given: list[Any],
+        begun: list[Any] | None = None,
     ) -> None:
         self.tensors = tensors
         self.raws = [t.raw for t in tensors]
@@ -40,6 +44,13 @@ class Guards:
         self.own = _held(records)
         # by argument: the tensor, where the state holds it as well, False for any other one
         self.given = [self.placed(value) for value in given]
+        self.replaced = [record for record in records if record.dynamic and tensors_of(record)]
+        self.fixed = _held([r for r in records if not r.dynamic]) | {
+            id(base_of(t)) for t in tensors
+        }
+        self.begun = begun if begun is not None else [_place(value) for value in given]
+        then = [t for record in self.replaced for t in tensors_of(record)]
+        self.sharing = self.shared(self.begun, then) if self.replaced else None
         self.check: types.FunctionType | None = None
         #: of open sizes: whether they answer what was asked of them as before
         self.sizes: Callable[[list[Any]], bool] | None = None
@@ -62,7 +73,7 @@ class Guards:
         found = (list(records.values()), list(tensors.values()), list(grads.values()))
         hooked = list({id(t): t for t, _ in (*self.hooks, *other.hooks)}.values())
         arguments = sorted({*self.arguments, *other.arguments})
-        return Guards(*found, absent, leaves, hooked, arguments, self.given)
+        return Guards(*found, absent, leaves, hooked, arguments, self.given, self.begun)
 
     def hold(self, leaves: list[Any]) -> bool:
         """Whether all is as it was."""
@@ -76,12 +87,42 @@ class Guards:
             self.check = checker(self.records, arrays, self.grads, self.leaves, shared)
         found = self.check(leaves)
         if found is not MOVED:
-            return bool(found is HELD) and not (any_leaf_hooks() and self.hooks_differ(leaves))
+            if found is not HELD or (self.replaced and self.shares_otherwise(leaves)):
+                return False
+            return not (any_leaf_hooks() and self.hooks_differ(leaves))
         if self.broken(leaves) is not None:
             return False
         # the same tensors with other arrays like those they had
         self.check.__globals__.update({f"raw{k}": t.raw for k, t in enumerate(self.tensors)})
         return True
+
+    def shared(self, given: list[Any], tensors: list[Any]) -> Any:
+        """Which of these share memory with one another, with arguments or with what stays.
+
+        Args:
+            given: of the arguments, by :func:`_place`.
+            tensors: those that other ones may replace.
+        """
+        first: dict[int, tuple[int, int]] = {}
+        for i, known in enumerate(given):
+            if known is not None:
+                first.setdefault(known[0], (i, known[1]))
+        found = []
+        for i, tensor in enumerate(tensors, len(given)):
+            base, begin = _place(tensor)
+            before = first.setdefault(base, (i, begin))
+            found.append((before[0], begin - before[1], base if base in self.fixed else None))
+        return tuple(found)
+
+    def shares_otherwise(self, leaves: list[Any]) -> bool:
+        """Whether tensors that are replaced share memory in another way than they did."""
+        now = [
+            part
+            for record in self.replaced
+            for _, part in parts_of(record.now())
+            if isinstance(part, Value)
+        ]
+        return bool(self.shared([_place(leaf) for leaf in leaves], now) != self.sharing)
 
     def hooks_differ(self, leaves: list[Any]) -> bool:
         """Whether a backward pass inside would call other hooks."""
@@ -94,8 +135,8 @@ class Guards:
             return "what the program asked of sizes has another answer"
         for record in self.records:
             if record.dynamic:
-                if not record.fits():
-                    return f"{record.how} is a {type(record.now()).__name__}"
+                if not fits(record):
+                    return f"{record.how} changed: {_shown(record.value)} -> {_shown(record.now())}"
             elif not record.held():
                 return f"{record.how} changed: {_shown(record.value)} -> {_shown(record.now())}"
         for t, meta in zip(self.tensors, self.metas):
@@ -109,13 +150,15 @@ class Guards:
             if then is not None:
                 if now is not then if then is not False else id(base_of(now)) in self.own:
                     return "an argument is a tensor that the program holds as well, or is not"
+        if self.replaced and self.shares_otherwise(leaves):
+            return "tensors that the program replaces share memory in another way"
         if self.hooks_differ(leaves):
             return "a tensor has other gradient hooks"
         return None
 
     def changed(self) -> list[Record]:
         """The records that do not hold."""
-        return [r for r in self.records if not r.dynamic and not r.held()]
+        return [r for r in self.records if not (fits(r) if r.dynamic else r.held())]
 
     def told(self) -> list[str]:
         """What must hold, one line each."""
@@ -132,11 +175,27 @@ class Guards:
 
 def _held(records: list[Record]) -> frozenset[int]:
     """The ids of the tensors in the records; views count as what they are views of."""
-    found = []
-    for record in records:
-        items = record.value if isinstance(record.value, (tuple, list)) else (record.value,)
-        found += [id(base_of(item)) for item in items if isinstance(item, Value)]
-    return frozenset(found)
+    return frozenset(id(base_of(t)) for record in records for t in tensors_of(record))
+
+
+def tensors_of(record: Record) -> list[Any]:
+    """The tensors in what a record had, those aside that have records of their own."""
+    value: Any = record.value
+    if record.dynamic:
+        items = [part for _, part in parts_of(value)]
+    elif isinstance(value, tuple):
+        items = [item for i, item in enumerate(value) if i not in record.moving]
+    else:
+        items = [value]
+    return [item for item in items if isinstance(item, Value)]
+
+
+def _place(value: Any) -> Any:
+    """The storage of a tensor, and where in memory it begins; None for a number."""
+    if not isinstance(value, Value):
+        return None
+    begin: int = value.raw.ctypes.data if type(value.raw) is np.ndarray else 0
+    return id(base_of(value)), begin
 
 
 def _meta(t: Any) -> tuple[Any, ...]:
@@ -147,4 +206,6 @@ def _meta(t: Any) -> tuple[Any, ...]:
 def _shown(value: Any) -> str:
     if isinstance(value, (bool, int, float, str, type(None))):
         return repr(value)
+    if isinstance(value, Value):
+        return f"a {type(value).__name__} of shape {tuple(value.raw.shape)}"
     return f"a {type(value).__name__}"

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.compiling.arguments import Arguments, order_of
-from coredispatch.frontend.compiling.state import OWN_ATTRIBUTES
+from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.attributes import OWN_ATTRIBUTES
+from coredispatch.frontend.compiling.replaced import order_of
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.plugin import Value
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.numbers import plain
-from coredispatch.plugin import Device, Value
+from coredispatch.plugin import Device
 
-__all__ = ["LISTS", "MISSING", "PLAIN", "READ", "Element", "Record", "Snapshot", "alike", "equal"]
+__all__ = ["LISTS", "MISSING", "PLAIN", "READ", "Record", "Snapshot", "equal"]
 
 
 class _Missing:
@@ -31,13 +31,31 @@ LISTS = ("list", "keys")
 class Record:
     """One thing that was read: ``kind`` says how, ``value`` what it was."""
 
-    __slots__ = ("dynamic", "holder", "how", "key", "kind", "moving", "symbol", "value")
+    __slots__ = (
+        "dynamic",
+        "holder",
+        "how",
+        "key",
+        "kind",
+        "moving",
+        "open",
+        "shown",
+        "symbol",
+        "value",
+    )
 
     def __init__(self, kind: str, holder: Any, key: Any, value: Any, how: str) -> None:
         self.kind, self.holder, self.key, self.value, self.how = kind, holder, key, value, how
         self.dynamic = False
         self.symbol: Any = None  # what stands there while the program runs
         self.moving: set[int] = set()  # of a list: the numbers that are inputs
+        self.open: dict[Any, Any] = {}  # path of a tensor in it -> dimensions that are symbols
+        self.shown: Any = None  # of a container that is an input: ``(it, its parts)``
+
+    @property
+    def place(self) -> tuple[str, int, Any]:
+        """Where it stands."""
+        return self.kind, id(self.holder), self.key
 
     def now(self) -> Any:
         """What it is now."""
@@ -55,10 +73,6 @@ class Record:
         if self.moving:
             return self.same_but_moving(now)
         return equal(now, self.value)
-
-    def fits(self) -> bool:
-        """Whether what is there now can be an input in the place of what was."""
-        return alike(self.now(), self.value)
 
     def same_but_moving(self, now: Any) -> bool:
         """Whether a list is what it was, whatever the numbers in it that are inputs."""
@@ -87,40 +101,6 @@ def equal(now: Any, then: Any) -> bool:
     if isinstance(now, Snapshot):
         return bool(np.array_equal(now.data, then.data))
     return False
-
-
-def alike(now: Any, then: Any) -> bool:
-    """Whether two values differ in nothing but numbers: alone, in tuples, or in tensors.
-
-    Tensors have one shape, dtype and order in memory: a graph holds for no others.
-    """
-    if type(now) is not type(then):
-        return False
-    if type(then) is tuple and len(now) == len(then):
-        pairs = list(zip(now, then))
-        return all(alike(a, b) if type(b) in (int, float) else equal(a, b) for a, b in pairs)
-    if isinstance(then, Value):
-        return now is then or _described(now) == _described(then)
-    return type(then) in (int, float)
-
-
-def _described(tensor: Any) -> Any:
-    """What a graph depends on of a tensor, its numbers aside."""
-    return tuple(tensor.shape), tensor.dtype, getattr(tensor.raw, "strides", None), tensor.keys
-
-
-class Element:
-    """A number in a tuple, as a record of its own."""
-
-    kind = "element"
-
-    def __init__(self, record: Record, index: int) -> None:
-        self.record, self.index, self.holder = record, index, record.holder
-        self.key, self.value = f"{record.key}_{index}", record.value[index]
-
-    def now(self) -> Any:
-        """What it is now."""
-        return self.record.now()[self.index]
 
 
 class Snapshot:

@@ -16,11 +16,13 @@ from typing import Any
 from weakref import ref
 
 from coredispatch._frames import in_package
-from coredispatch.frontend.compiling.arguments import Arguments, order_of
+from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.compiling.recording import Recorder
+from coredispatch.frontend.compiling.replaced import SizeOf, grown, order_of
 from coredispatch.frontend.compiling.result_shapes import shaped_by_numbers
 from coredispatch.frontend.compiling.switches import capturing_nothing
+from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import info_of, map_aggregate
 from coredispatch.graph.calls import abstract
@@ -30,7 +32,7 @@ from coredispatch.graph.targets import spelled
 from coredispatch.plugin import Device, Value, Wrapper, key_bit, link_results
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["Length", "OpenSizes", "Sized", "mark", "opened", "questions", "tangent"]
+__all__ = ["Length", "OpenSizes", "Sized", "mark", "opened", "questions", "shown", "tangent"]
 
 _META = Device("meta")
 
@@ -164,6 +166,8 @@ class OpenSizes:
     Attributes:
         open: ``(tensor, dim)`` of those that are; ``("number", place)`` of numbers that decide any.
         fixed: those that the program needs as numbers -> the line that does, None if nobody knows.
+        state: place in Python's state -> path of a tensor there -> the dimensions that differ.
+        fixed_state: ``(place, path, dim)`` -> which size the program needs as a number, and where.
         problem: why no size is open any more, with the line; None while some may be.
     """
 
@@ -171,6 +175,8 @@ class OpenSizes:
         self.dynamic = dynamic
         self.open: set[tuple[Any, int]] = set()
         self.fixed: dict[tuple[Any, int], Any] = {}
+        self.state: dict[Any, dict[Any, set[int]]] = {}
+        self.fixed_state: dict[Any, tuple[str, Any]] = {}
         self.problem: tuple[str, Any] | None = None
         self.before: list[Any] | None = None
 
@@ -200,7 +206,41 @@ class OpenSizes:
             if name in forced:
                 self.open.discard(("number", number))
                 self.fixed["number", number] = forced[name].where
+        for name in capture.places.keys() & forced.keys():
+            for size in capture.places[name]:
+                self._fix(size, forced[name].where)
         return bool(forced)
+
+    def _fix(self, size: SizeOf, where: Any) -> None:
+        place, path = size.part.record.place, size.part.path
+        self.fixed_state[place, path, size.dim] = size.how, where
+        dims = self.state.get(place, {})
+        dims.get(path, set()).discard(size.dim)
+        if not any(dims.values()):
+            self.state.pop(place, None)
+
+    def differ(self, place: Any, now: Any, then: Any) -> bool:
+        """Open the sizes in which tensors at a place of the state differ; whether there are any."""
+        if self.dynamic is False or self.problem is not None:
+            return False
+        found = {
+            path: {dim for dim in dims if (place, path, dim) not in self.fixed_state}
+            for path, dims in grown(now, then).items()
+        }
+        known = self.state.get(place, {})
+        if not found or not all(found.values()):  # a number remains, and differs
+            return False
+        if all(dims <= known.get(path, set()) for path, dims in found.items()):
+            return True
+        self.state[place] = {p: known.get(p, set()) | found.get(p, set()) for p in {*known, *found}}
+        return True
+
+    def close_state(self, capture: Any, where: Any) -> bool:
+        """Take sizes of the state for numbers, where no program came of them."""
+        for sizes in capture.places.values():
+            for size in sizes:
+                self._fix(size, where)
+        return bool(capture.places)
 
     def extend_numbers(self, given: Arguments) -> bool:
         """Open the numbers that came as inputs and decide sizes; whether there are any."""
@@ -229,13 +269,17 @@ class OpenSizes:
             for (place, dim), where in self.fixed.items()
             if place != "number"
         ]
+        found += [
+            (f"{how[0].upper()}{how[1:]} is needed as a number", where)
+            for how, where in self.fixed_state.values()
+        ]
         if self.problem is not None:
             found.append((f"All sizes are numbers: {self.problem[0]}", self.problem[1]))
         return found
 
     def give_up(self, why: str, where: Any) -> None:
         """Take all sizes for numbers from now on."""
-        self.open, self.problem = set(), (why, where)
+        self.open, self.state, self.problem = set(), {}, (why, where)
 
 
 def _check_mark(tensor: Any, dim: int, guard: Guard) -> None:
@@ -264,12 +308,7 @@ def opened(
     for place, shape in given.open_shapes.items():
         tensor = given.tensors[place]
         sizes = tuple([n if type(n) is int else symbols[int(n[1:])] for n in shape])
-        inner = HOOKS.value_type(tensor.raw, tensor.keys & ~AUTOGRAD)
-        made = Sized.wrap(inner, sizes=sizes)
-        made.keys |= tensor.keys & ~key_bit("wrapped")
-        if tensor._node is None:
-            made._grad = tensor._grad
-        stand_ins[id(tensor)] = made
+        stand_ins[id(tensor)] = shown(tensor, sizes)
     args, kwargs = _with(stand_ins, args), _with(stand_ins, kwargs)
     made_of = Arguments(args, kwargs, given.moving - set(given.open_numbers))
     made_of.leaves += given.sizes
@@ -277,6 +316,16 @@ def opened(
     recorder.table, recorder.symbols, recorder.whole = table, True, False
     recorder.sized = called
     return args, kwargs, made_of
+
+
+def shown(tensor: Any, sizes: tuple[Any, ...]) -> Any:
+    """A tensor from outside that shows symbols for its sizes."""
+    inner = HOOKS.value_type(tensor.raw, tensor.keys & ~AUTOGRAD)
+    made = Sized.wrap(inner, sizes=sizes)
+    made.keys |= tensor.keys & ~key_bit("wrapped")
+    if tensor._node is None:
+        made._grad = tensor._grad
+    return made
 
 
 def _with(stand_ins: dict[int, Any], value: Any) -> Any:
@@ -392,18 +441,29 @@ def tangent(out: Any) -> Any:
 # -- what was asked --------------------------------------------------------------------------------
 
 
-def questions(table: SymbolTable, first: int) -> Callable[[list[Any]], bool]:
+def questions(
+    table: SymbolTable, count: int, first: int, places: dict[str, list[SizeOf]]
+) -> Callable[[list[Any]], bool]:
     """``hold(leaves)``: whether sizes answer what was asked of them as those of the example did.
 
-    The sizes are the leaves from number ``first`` on.
+    Args:
+        table: the symbols, and what was asked of them.
+        count, first: how many sizes of arguments there are; they are the leaves from ``first`` on.
+        places: a symbol of Python's state -> where it stands; what stands there is equal.
     """
-    names = ", ".join(table.variables)
-    text = " and ".join([f"({guard})" for guard in table.guards]) or "True"
-    scope: dict[str, Any] = {}
-    exec(
-        f"def hold(leaves):\n    {names}, = leaves[{first}:]\n    try:\n        return {text}\n"
-        "    except ZeroDivisionError:\n        return False\n",
-        scope,
-    )
-    hold: Callable[[list[Any]], bool] = scope["hold"]
+    text = Text()
+    text.line("try:")
+    names = [name for name in table.variables if name not in places]
+    if names:
+        text.line(f"    {', '.join(names[:count])}, = leaves[{first}:]")
+    for name, sizes in places.items():
+        text.line(f"    {name} = {text.name(sizes[0].now)}()")
+        for size in sizes[1:]:
+            text.line(f"    if {text.name(size.now)}() != {name}: return False")
+        text.line(f"    if {name} < 2: return False")
+    asked = " and ".join([f"({guard})" for guard in table.guards]) or "True"
+    text.line(f"    return {asked}")
+    text.line("except (ZeroDivisionError, LookupError, AttributeError, TypeError):")
+    text.line("    return False")
+    hold: Callable[[list[Any]], bool] = text.function("hold(leaves)")
     return hold

@@ -20,16 +20,18 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.appending import only_appended
+from coredispatch.frontend.compiling.attributes import attributes_of
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.numbers import Sym
-from coredispatch.frontend.compiling.records import MISSING, PLAIN, READ, Element, Record
+from coredispatch.frontend.compiling.records import MISSING, PLAIN, READ, Record
+from coredispatch.frontend.compiling.replaced import CONTAINERS, Part, Path, filled, parts_of
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
-from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
-__all__ = ["State", "attributes_of"]
+__all__ = ["State"]
 
 
 PACKAGE = __name__.partition(".")[0]
@@ -72,6 +74,7 @@ class State:
         refuse: called with a reason where something cannot be recorded.
         dynamic: places, ``(kind, id(holder), key)``, whose values are inputs of the graph.
         symbol: makes a dynamic number an input: ``symbol(record, counted) -> number``.
+        grown: gives what a dynamic tensor is shown as: ``grown(record, path, tensor)``.
         exact: called where the program asks for types.
     """
 
@@ -80,10 +83,11 @@ class State:
         refuse: Callable[[str], None],
         dynamic: set[Any],
         symbol: Callable[[Any, bool], Any],
+        grown: Callable[[Record, Path, Any], Any],
         exact: Callable[[], None],
     ) -> None:
         self.refuse, self.dynamic, self.symbol = refuse, dynamic, symbol
-        self.exact = exact
+        self.grown, self.exact = grown, exact
         self.results_are_kept = True  # whether what the program makes in this run may stay
         self.steps: set[Any] = set()  # places of what optimizers count
         self.names: set[str] = set()
@@ -91,7 +95,12 @@ class State:
         self.records: dict[Any, Record] = {}
         self.seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
         self.named: list[tuple[Any, str]] = []  # what is walked by names, and its description
-        self.tensors: dict[int, tuple[Any, Record | None]] = {}  # id(raw) -> tensor, where it is
+        self.tensors: dict[int, tuple[Any, Any]] = {}  # id(raw) -> tensor, where it is
+        self.stand_ins: dict[
+            int, tuple[Any, Record]
+        ] = {}  # id of a tensor that is shown as another
+        self.shown: dict[int, Any] = {}  # the containers that are inputs
+        self.filled: list[tuple[Any, Any]] = []  # those with symbols, and what they held
         self.every_tensor: list[Any] = []
         # what each was: (tensor, gradient, keys, node, raw)
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
@@ -163,21 +172,21 @@ class State:
             if type(value) in (int, float):
                 self.replaced(found, self.symbol(found, place in self.steps))
                 return
-            if type(value) is tuple:
-                parts = [
-                    self.symbol(Element(found, i), False) if type(part) in (int, float) else part
-                    for i, part in enumerate(value)
-                ]
-                moved = any(a is not b for a, b in zip(parts, value))
-                self.replaced(found, tuple(parts) if moved else value)
+            if isinstance(value, Value):
+                self._moving_tensor(found)
                 return
+            if type(value) in CONTAINERS:
+                if self._moving_parts(found):
+                    return
+                found.dynamic = False
         if kind == "list":
             for i, item in enumerate(value):
-                if ("entry", id(holder), i) in self.dynamic and type(item) in (int, float):
+                if ("entry", id(holder), i) in self.dynamic:
                     self.record("entry", holder, i, f"{how}[{i}]")
                     if self.records["entry", id(holder), i].dynamic:
                         found.moving.add(i)
-                self.walk(item, f"{how}[{i}]")
+                else:
+                    self.walk(item, f"{how}[{i}]")
         elif kind not in ("keys", "class", "array", "members"):
             self.walk(value, how, found)
 
@@ -188,15 +197,74 @@ class State:
             record.symbol = stand_in
             record.put(stand_in)
 
+    def _moving_tensor(self, record: Record) -> None:
+        """A tensor that another one may replace."""
+        tensor = record.value
+        if id(tensor) in self.stand_ins:  # held in two places
+            stand_in, first = self.stand_ins[id(tensor)]
+            if first.open.keys() == {()}:
+                record.open = first.open
+                self.replaced(record, stand_in)
+                return
+        if id(tensor) in self.seen:
+            self.walk(tensor, record.how)
+            return
+        self._show(record, (), tensor)
+
+    def _show(self, record: Record, path: Path, tensor: Any) -> Any:
+        """Give a tensor as the program is to see it."""
+        stand_in = self.grown(record, path, tensor)
+        if stand_in is not tensor:
+            self.seen[id(tensor)] = tensor
+            self.stand_ins[id(tensor)] = stand_in, record
+            if not path:
+                self.replaced(record, stand_in)
+        self._tensor(stand_in, Part(record, path, tensor) if path else record)
+        return stand_in
+
+    def _moving_parts(self, record: Record) -> bool:
+        """A container that another one may replace; False where it is to be the same one."""
+        value, parts = record.value, list(parts_of(record.value))
+        tensors = [part for _, part in parts if isinstance(part, Value)]
+        own = list(_containers(value))
+        ids = {*map(id, own), *map(id, tensors)}
+        if len(ids - self.seen.keys()) < len(own) + len(tensors):  # held elsewhere, too
+            return False
+        made = {}
+        for path, part in parts:
+            if type(part) in (int, float):
+                made[path] = self.symbol(Part(record, path, part), False)
+                if made[path] is part:  # the program is to see ordinary numbers
+                    return False
+        for path, part in parts:
+            if isinstance(part, Value):
+                made[path] = self._show(record, path, part)
+            elif path not in made:
+                self.walk(part, record.how)
+        self.filled += [(item, item.copy()) for item in own if type(item) is not tuple]
+        shown = filled(value, made)
+        if shown is not value:
+            record.symbol = shown
+            record.put(shown)
+        record.shown = shown, list(parts_of(shown))
+        self.shown |= {id(container): container for container in (*own, *_containers(shown))}
+        return True
+
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
         """Everything that a program can reach from ``value``."""
         if value is MISSING or isinstance(value, PLAIN) or isinstance(value, Sym):
             return
         if isinstance(value, Value):
+            if self.stand_ins and id(base_of(value)) in self.stand_ins:
+                self.refuse(f"{how} is a tensor whose sizes change elsewhere, too")
+                return
             self._tensor(value, where)
             return
         if id(value) in self.seen:
             self.places[id(value)] = None
+            return
+        if id(value) in self.shown:
+            self.refuse(f"{how} is a container that stands elsewhere, too, and is replaced there")
             return
         self.seen[id(value)] = value
         self.places[id(value)] = where
@@ -227,7 +295,7 @@ class State:
         else:
             self._instance(value, how)
 
-    def _tensor(self, tensor: Any, where: Record | None) -> None:
+    def _tensor(self, tensor: Any, where: Record | Part | None) -> None:
         if id(tensor) in self.seen:
             return
         self.seen[id(tensor)] = tensor
@@ -377,25 +445,20 @@ class State:
                     self.record("attribute", holder, name, f"{how}.{name}")
 
 
-#: what the ``__dict__`` of a tensor may have where its bases are not compiled
-OWN_ATTRIBUTES = frozenset(
-    ["raw", "keys", *(n for cls in Tensor.__mro__ for n in vars(cls) if n.startswith("_"))]
-)
-
-
-def attributes_of(tensor: Any) -> tuple[str, ...]:
-    """The attributes that programs have set on a tensor."""
-    members = tensor.__dict__
-    if not members:
-        return ()
-    return tuple([n for n in members if not n.startswith("_") and n not in ("raw", "keys")])
-
-
 def _by_user(cls: type) -> bool:
     """Whether the class is written in Python, by neither us nor the standard library."""
     home = cls.__module__.partition(".")[0]
     heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
     return heap and home != PACKAGE and (home not in sys.stdlib_module_names or home == "__main__")
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    """The lists, dicts and tuples of which a value is made."""
+    if type(value) in CONTAINERS:
+        if value or type(value) is not tuple:  # there is one empty tuple
+            yield value
+        for item in value.values() if type(value) is dict else value:
+            yield from _containers(item)
 
 
 class _Bare:

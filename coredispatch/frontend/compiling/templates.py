@@ -171,6 +171,8 @@ class Describer:
 
     def _object(self, value: Any) -> Builder:
         kind = type(value)
+        if id(value) in self.state.shown and kind is not tuple:
+            raise Unknown("a container that is replaced in each call is kept elsewhere, too")
         if id(value) in self.state.seen or id(value) in self.outside:
             return Constant(value)
         if kind is tuple or kind is list or kind is set or kind is collections.deque:
