@@ -115,6 +115,12 @@ def long_ones(rank: int, size: int) -> None:
     dist.barrier()
     work.wait()
     assert x.eq(float(size)).all()
+    work = dist.all_reduce(x, async_op=True)
+    if rank == 0:
+        work.wait()  # and while they make a group
+    dist.new_group(list(range(size)))
+    work.wait()
+    assert x.eq(float(size) ** 2).all()
 
 
 def infinite(rank: int, size: int) -> None:
@@ -339,6 +345,11 @@ def check_all() -> None:
                   derivatives):  # fmt: skip
         check(rank, size)
         dist.barrier()
+    if dist.get_backend() == "mpi" and 2 <= size <= 4:  # which says it unasked
+        for lengths in ((2, 3), (5, 300000), (300001, 300000)):
+            refused(dist.DistBackendError, lambda n=lengths[rank > 0]: dist.all_reduce(cd.ones(n)))
+        refused(dist.DistBackendError, lambda: dist.all_reduce(cd.ones(3).to(
+            cd.float64 if rank else cd.int64)))  # fmt: skip
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     x = cd.ones(3)
     dist.all_reduce(x)

@@ -8,9 +8,11 @@ with strides) is taken care of above it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import numpy as np
 
 __all__ = ["Communicator", "Done", "GroupInfo", "LateError", "Request"]
 
@@ -75,17 +77,26 @@ class Communicator:
 
     The methods begin a collective and return a :class:`Request`. Arrays are NumPy's (or those of
     the device that the communicator serves), C-contiguous; they must stay alive and unwritten until
-    the request is done. ``counts`` are numbers of elements, one per rank. The operations are "sum",
-    "product", "min", "max", "band", "bor", "bxor".
+    the request is done. ``counts`` are numbers of elements, one per rank.
 
     Attributes:
         name: as the user writes it, such as ``"mpi"``.
         device: the backend key of the tensors it serves.
+        operations: their names, and the NumPy function that combines two arrays.
         rank, size: of this process in the group.
     """
 
     name: ClassVar[str] = ""
     device: ClassVar[str] = "cpu"
+    operations: ClassVar[dict[str, Callable[..., Any]]] = {
+        "sum": np.add,
+        "product": np.multiply,
+        "min": np.minimum,
+        "max": np.maximum,
+        "band": np.bitwise_and,
+        "bor": np.bitwise_or,
+        "bxor": np.bitwise_xor,
+    }
     rank: int
     size: int
 

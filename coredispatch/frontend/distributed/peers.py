@@ -18,15 +18,6 @@ from coredispatch.frontend.distributed.communicator import Communicator, Done, L
 
 __all__ = ["PeerCommunicator", "Transport"]
 
-COMBINE: dict[str, Callable[..., Any]] = {
-    "sum": np.add,
-    "product": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "band": np.bitwise_and,
-    "bor": np.bitwise_or,
-    "bxor": np.bitwise_xor,
-}
 #: tags of collectives lie beside those of users' messages
 _COLLECTIVE = -1
 
@@ -305,7 +296,7 @@ def _parts(array: Any, counts: Sequence[int]) -> list[Any]:
 
 
 def _combine(out: Any, gathered: Any, op: str) -> None:
-    combine = COMBINE[op]
+    combine = Communicator.operations[op]
     with np.errstate(all="ignore"):
         total = gathered[0]
         for row in gathered[1:]:

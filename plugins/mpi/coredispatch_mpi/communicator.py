@@ -13,6 +13,8 @@ import numpy as np
 from coredispatch.plugin import Communicator, GroupInfo, Request
 from coredispatch_mpi.installation import find_library
 from coredispatch_mpi.requests import MPIRequest, Several
+from coredispatch_mpi.shared_memory import shared_memory
+from coredispatch_mpi.waiting import moving_on
 
 __all__ = ["MPICommunicator", "world_communicator"]
 
@@ -78,8 +80,9 @@ class MPICommunicator(Communicator):
 
     def __init__(self, comm: Any, MPI: Any) -> None:
         self._comm, self._MPI = comm, MPI
-        self._control: Any = None  # made with the communicator: making one is collective
-        self._control = comm.Dup()
+        # Both are made with the communicator: making one is collective.
+        self._control: Any = comm.Dup()
+        self._memory = shared_memory(comm, MPI.COMM_WORLD.Iprobe)
         self._ops = _operations(MPI)
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._broken = False
@@ -103,6 +106,8 @@ class MPICommunicator(Communicator):
         return self._under_way(together, array)
 
     def all_reduce(self, array: Any, op: str) -> Request:
+        if self._memory is not None:
+            return self._memory.all_reduce(array, op)
         operation, in_place = self._operation(op, array), self._MPI.IN_PLACE
         return self._in_pieces(
             lambda piece: self._comm.Iallreduce(in_place, piece, operation), array
@@ -161,7 +166,8 @@ class MPICommunicator(Communicator):
         everybody = self._comm.Get_group()
         chosen = everybody.Incl(list(ranks))
         tag = sum(name.encode()) % 32000  # members of several new groups meet by the right one
-        made = MPICommunicator(self._comm.Create_group(chosen, tag), self._MPI)
+        with moving_on():
+            made = MPICommunicator(self._comm.Create_group(chosen, tag), self._MPI)
         chosen.Free()
         everybody.Free()
         return made

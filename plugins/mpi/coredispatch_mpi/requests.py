@@ -1,17 +1,13 @@
-"""Waiting for MPI: asked until it is done, so that there can be a limit."""
+"""Requests of mpi4py as those of a communicator."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from coredispatch.plugin import LateError, Request
+from coredispatch_mpi.waiting import advance, moving, wait_until
 
 __all__ = ["MPIRequest", "Several"]
-
-_SPIN = 0.002  # seconds of asking without a pause: most calls are done by then
-_SPIN_PER_BYTE = 1e-9  # more for long arrays, which go on only when they are asked
-_LONGEST_PAUSE = 0.001
 
 
 class Several:
@@ -41,6 +37,8 @@ class MPIRequest(Request):
     def done(self) -> bool:
         if self._arrays is None:
             return True
+        if moving:
+            advance()
         if not self._test():
             return False
         self.source = self._status.Get_source()
@@ -57,18 +55,8 @@ class MPIRequest(Request):
             ) from None
 
     def wait(self, seconds: float) -> None:
-        if self.done():
-            return
-        began = time.monotonic()
-        pause, spin = 0.0, _SPIN + _SPIN_PER_BYTE * self._bytes
-        while not self.done():
-            waited = time.monotonic() - began
-            if waited > seconds:
-                self._give_up()
-                return
-            if waited > spin:
-                time.sleep(pause)  # 0 first: another rank may need this core
-                pause = min(pause + 0.00002, _LONGEST_PAUSE)
+        if not wait_until(self.done, seconds, self._bytes):
+            self._give_up()
 
     def _give_up(self) -> None:
         """A message that has not come is called off; a collective cannot be."""

@@ -1,0 +1,127 @@
+"""Reductions through shared memory: ranks of one process, of which any may go on at any time."""
+
+from __future__ import annotations
+
+import mmap
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+shared_memory = pytest.importorskip("coredispatch_mpi.shared_memory")
+
+REDUCTIONS = {
+    "sum": np.add.reduce,
+    "product": np.multiply.reduce,
+    "min": np.minimum.reduce,
+    "max": np.maximum.reduce,
+    "band": np.bitwise_and.reduce,
+    "bor": np.bitwise_or.reduce,
+    "bxor": np.bitwise_xor.reduce,
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_chunks() -> Any:
+    """So that short arrays go through in many chunks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_memory, "_CHUNK", 4 * 64 * 3)
+        patch.setattr(shared_memory, "_SMALL", 128)
+        yield
+
+
+def ranks_of(size: int) -> list[Any]:
+    memory = mmap.mmap(-1, shared_memory._length(size))
+    return [shared_memory.SharedMemory(memory, r, size, lambda: None) for r in range(size)]
+
+
+def finish(works: list[Any]) -> None:
+    """All make progress when one is asked; what went wrong is kept for who waits."""
+    while not all(work.done() for work in works):
+        pass
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[str, str, int]:
+    op = draw(st.sampled_from(sorted(REDUCTIONS)))
+    dtype = draw(st.sampled_from(["i1", "u2", "i4", "i8", "f4", "f8", "c8", "c16"]))
+    if dtype[0] in "fc" and op.startswith("b"):
+        dtype = "i4"
+    if dtype[0] == "c":
+        op = "sum"
+    return op, dtype, draw(st.sampled_from([0, 1, 7, 33, 129, 400, 1203]))
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 4), st.lists(calls(), min_size=1, max_size=5), st.integers(0, 2**32))
+def test_all_ranks_get_the_same_whoever_is_ahead(
+    size: int, program: list[tuple[str, str, int]], seed: int
+) -> None:
+    random, rng = Random(seed), np.random.default_rng(seed)
+    given_ = [
+        rng.integers(-3 if dtype[0] != "u" else 0, 4, (size, count)).astype(dtype)
+        for _, dtype, count in program
+    ]
+    ranks, arrays = ranks_of(size), [[rows[r].copy() for rows in given_] for r in range(size)]
+    begun: list[list[Any]] = [[] for _ in ranks]
+    while not all(len(b) == len(program) and all(w.done() for w in b) for b in begun):
+        r = random.randrange(size)
+        if len(begun[r]) < len(program) and random.random() < 0.3:
+            at = len(begun[r])
+            begun[r].append(ranks[r].all_reduce(arrays[r][at], program[at][0]))
+        else:
+            ranks[r].advance()
+    for at, (op, dtype, _) in enumerate(program):
+        with np.errstate(all="ignore"):
+            expected = REDUCTIONS[op](given_[at], dtype=dtype) if op in ("sum", "product") else (
+                REDUCTIONS[op](given_[at]))  # fmt: skip
+        for r in range(size):
+            begun[r][at].wait(0.0)
+            np.testing.assert_array_equal(arrays[r][at], expected, f"{op} {dtype} rank {r}")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "other", [(np.ones(7), "sum"), (np.ones(900), "sum"), (np.ones(400, "f4"), "sum"),
+              (np.ones(400), "max")], ids=["small", "long", "dtype", "operation"]
+)  # fmt: skip
+def test_ranks_that_call_differently_all_raise_and_go_on(size: int, other: Any) -> None:
+    ranks = ranks_of(size)
+    odd = [(np.ones(400), "sum")] * (size - 1) + [other]
+    works = [rank.all_reduce(*call) for rank, call in zip(ranks, odd, strict=True)]
+    finish(works)
+    for work in works:
+        with pytest.raises(ValueError, match=rf"rank {size - 1} of the group: {other[0].size} "):
+            work.wait(0.0)
+    for length in (5, 500):
+        arrays = [np.full(length, float(r)) for r in range(size)]
+        works = [rank.all_reduce(a, "sum") for rank, a in zip(ranks, arrays, strict=True)]
+        finish(works)
+        for work, array in zip(works, arrays, strict=True):
+            work.wait(0.0)
+            assert (array == sum(range(size))).all()
+
+
+def test_not_numbers_reach_all() -> None:
+    for size in (2, 3):
+        for length in (3, 300):
+            for op in ("min", "max"):
+                ranks = ranks_of(size)
+                arrays = [np.full(length, r, "f4") for r in range(size)]
+                arrays[1][:] = np.nan
+                works = [rank.all_reduce(a, op) for rank, a in zip(ranks, arrays, strict=True)]
+                finish(works)
+                assert np.isnan(arrays).all()
+
+
+def test_memory_that_is_not_the_other_process_s_is_not_opened(tmp_path: Any) -> None:
+    name, where, memory, descriptor = shared_memory._make(4096)
+    memory[:3] = b"abc"
+    assert shared_memory._open(name, where)[:3] == b"abc"
+    assert shared_memory._open("coredispatch-another", where) is None
+    assert shared_memory._open(name, str(tmp_path / "missing")) is None
+    shared_memory.os.close(descriptor)
+    assert shared_memory._open(name, where) is None
