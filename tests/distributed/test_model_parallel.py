@@ -166,3 +166,41 @@ def test_whose_weights_the_norms_of_a_sequence_begin_with(
         return norm.weight.to_local()[0].item()
 
     assert dist.threads.spawn(program, nprocs=2) == expected
+
+
+def test_parameters_are_divided_along_the_dimension_that_is_asked_for() -> None:
+    def make() -> Any:
+        with seeded(0):
+            return nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3), nn.PReLU())
+
+    def train(model: Any, x: cd.Tensor) -> None:
+        optimizer = cd.optim.Adam(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    batch = cd.arange(56.0).view(8, 7) / 50
+    alone = make()
+    train(alone, batch)
+
+    def program(rank: int) -> None:
+        model = make()
+
+        def last(param: cd.Tensor) -> Any:
+            return Shard(-1) if param.ndim > 1 else None
+
+        fully_shard(model[0], shard_placement_fn=last)
+        fully_shard(model, shard_placement_fn=last, reshard_after_forward=False)
+        assert model[0].weight.placements == (Shard(1),) == model[2].weight.placements
+        assert model[0].weight.to_local().shape == (5, 4 - rank) and model[0].bias.placements == (
+            Shard(0),
+        )
+        train(model, batch.chunk(2)[rank])
+        for name, value in full_state_dict(model).items():
+            cd.testing.assert_close(value, alone.state_dict()[name], msg=name)
+        for bad, said in ((Shard(2), "of shape"), (1, "no Shard")):
+            with pytest.raises(ValueError, match=said):
+                fully_shard(nn.Linear(3, 3), shard_placement_fn=lambda p, b=bad: b)
+
+    dist.threads.spawn(program, nprocs=2)

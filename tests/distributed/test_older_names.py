@@ -16,8 +16,9 @@ def test_calls_in_one_block_and_the_older_names_of_collectives() -> None:
             dist.all_reduce(a)
             calls.append(dist.all_reduce(b, async_op=True))
         calls.wait()
-        with dist._coalescing_manager() as calls:
-            calls.append(dist.all_gather_into_tensor(gathered, b + rank, async_op=True))
+        with dist._coalescing_manager() as calls:  # which waits for what nobody appended
+            dist.all_gather_into_tensor(gathered, b + rank, async_op=True)
+        assert [work.is_completed() for work in calls.works] == [True]
         own, part = cd.empty(2), cd.empty(1)
         dist._all_gather_base(own, cd.ones(1) * rank)
         dist._reduce_scatter_base(part, cd.tensor([1.0, 2.0]))

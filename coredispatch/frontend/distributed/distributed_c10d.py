@@ -102,13 +102,17 @@ class _CoalescingManager:
 def _coalescing_manager(
     group: Any = None, device: Any = None, async_ops: bool = False
 ) -> Iterator[_CoalescingManager]:
-    """Collectives that may be joined into one message.
+    """Collectives that may be joined into one message; ``wait()`` of what it gives waits for all.
 
     Here each travels by itself: what joining saves is the start of a kernel on a device, and a
     message of MPI starts in microseconds.
     """
-    manager = _CoalescingManager()
-    yield manager
+    found, manager = groups.resolved(group), _CoalescingManager()
+    outer, found.coalescing = found.coalescing, manager.works
+    try:
+        yield manager
+    finally:
+        found.coalescing = outer
     if not async_ops:
         manager.wait()
 

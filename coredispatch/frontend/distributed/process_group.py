@@ -57,6 +57,8 @@ class ProcessGroup:
             self.shadow()  # all ranks are here: later one may hang, and making it has no timeout
         #: seconds this process has spent in collectives, waiting included
         self.waited = 0.0
+        #: where calls under way are kept that a block waits for together
+        self.coalescing: list[Work] | None = None
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long a collective may take."""
@@ -131,6 +133,8 @@ class ProcessGroup:
         work = Work(self, request or _Failed(failure, took), what, number, [f for f in finish if f])
         if not background:
             work.wait()
+        elif self.coalescing is not None:
+            self.coalescing.append(work)
         return work
 
     def shadow(self) -> Communicator:

@@ -43,10 +43,10 @@ class Inner(NamedTuple):
             )
         return root[names]
 
-    def divided(self) -> Placement:
-        """How rows are divided that these placements may have divided before."""
-        factors = [self.mesh.size(dim) for dim, p in enumerate(self.placements) if p.is_shard(0)]
-        return _StridedShard(0, split_factor=math.prod(factors)) if factors else Shard(0)
+    def divided(self, dim: int) -> Placement:
+        """How `dim` is divided that these placements may have divided before."""
+        factors = [self.mesh.size(at) for at, p in enumerate(self.placements) if p.is_shard(dim)]
+        return _StridedShard(dim, split_factor=math.prod(factors)) if factors else Shard(dim)
 
 
 def inner_of(param: Any) -> Inner | None:

@@ -8,7 +8,8 @@ to the unit, and stay until it has left it. (Zhao et al., "PyTorch FSDP", 2023; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh
@@ -16,6 +17,7 @@ from coredispatch.frontend.distributed.fsdp.policies import MixedPrecisionPolicy
 from coredispatch.frontend.distributed.fsdp.unit import Unit
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor
+from coredispatch.frontend.distributed.tensor.placements import Shard
 from coredispatch.frontend.nn.module import Module
 
 __all__ = ["FSDPModule", "UnshardHandle", "full_state_dict", "fully_shard", "make_unit"]
@@ -100,6 +102,8 @@ def fully_shard(
             group by default.
         reshard_after_forward: free the gathered weights after forward and gather them again in
             backward; False keeps them.
+        shard_placement_fn: gives the dimension along which a parameter is divided, as ``Shard(1)``;
+            None means ``Shard(0)``.
         mp_policy: dtypes of the computation and of the reduction.
         offload_policy: accepted; parts stay where the module is.
         ignored_params: parameters that stay whole.
@@ -107,8 +111,8 @@ def fully_shard(
 
     Raises:
         ValueError: the module itself is sharded already, its parameters have several dtypes, or
-            DTensors among them lie on ranks that are no part of the same mesh.
-        NotImplementedError: ``shard_placement_fn``.
+            DTensors among them lie on ranks that are no part of the same mesh, or what
+            ``shard_placement_fn`` gives is no dimension of its parameter.
 
     Example::
 
@@ -117,8 +121,6 @@ def fully_shard(
         fully_shard(model)
         optimizer = optim.AdamW(model.parameters())     # after sharding
     """
-    if shard_placement_fn is not None:
-        raise NotImplementedError("fully_shard(shard_placement_fn=) is not there")
     if _units(module):
         raise ValueError("fully_shard: the module is sharded already\n  fix: call it once for each")
     if mesh is None:
@@ -126,11 +128,31 @@ def fully_shard(
     if mesh.ndim > 2:
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     free = reshard_after_forward is not False
-    make_unit(module, mesh, free, mp_policy or MixedPrecisionPolicy(), ignored_params or ())
+    policy = mp_policy or MixedPrecisionPolicy()
+    make_unit(module, mesh, free, policy, ignored_params or (), shard_placement_fn)
     kind = type(module)
     if not isinstance(module, FSDPModule):
         module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
     return module
+
+
+def _dim_of(shard_placement_fn: Callable[[Any], Shard | None] | None, param: Any) -> int:
+    """Along which dimension a parameter is divided."""
+    given = None if shard_placement_fn is None else shard_placement_fn(param)
+    if given is None:
+        return 0
+    if type(given) is not Shard:
+        raise ValueError(
+            f"fully_shard: shard_placement_fn gave {given!r}, which is no Shard\n"
+            "  fix: return Shard(dim), or None for Shard(0)"
+        )
+    dim, ndim = int(given.dim), max(int(param.ndim), 1)
+    if not -ndim <= dim < ndim:
+        raise ValueError(
+            f"fully_shard: shard_placement_fn gave {given!r} for a parameter of shape "
+            f"{tuple(param.shape)}\n  fix: return Shard(dim) of one of its dimensions"
+        )
+    return dim % ndim
 
 
 def make_unit(
@@ -139,6 +161,7 @@ def make_unit(
     free: bool,
     policy: MixedPrecisionPolicy,
     ignored_params: Iterable[Any],
+    shard_placement_fn: Callable[[Any], Shard | None] | None = None,
 ) -> Unit:
     """Shard what is not sharded yet of a module's parameters, and gather it around its forward."""
     taken = {id(p) for m in module.modules() for unit in _units(m) for p in unit.locals}
@@ -149,7 +172,7 @@ def make_unit(
         for name, param in owner._parameters.items()
         if param is not None and id(param) not in taken
     ]
-    unit = Unit(places, mesh, free, policy)
+    unit = Unit(places, mesh, free, policy, partial(_dim_of, shard_placement_fn))
     module.__dict__.setdefault("_sharded_units", []).append(unit)
     module.register_forward_pre_hook(unit.enter, with_kwargs=True)
     module.register_forward_hook(unit.leave, always_call=True)

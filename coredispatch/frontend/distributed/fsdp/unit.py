@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import coredispatch as cd
@@ -41,9 +42,11 @@ class Unit:
 
     Attributes:
         places: the modules and names of the parameters.
-        shapes: of what is gathered: the whole parameters, or parts of tensor parallelism.
+        dims: which dimension of each is divided; it is moved to the front in messages.
+        shapes: of what is gathered: the whole parameters, or parts of tensor parallelism, with
+            that dimension in front.
         inner: how they lie among the ranks of tensor parallelism; None for plain parameters.
-        locals: the parameters as DTensors, sharded by rows.
+        locals: the parameters as DTensors, sharded along that dimension.
         sync: whether gradients are reduced; else they are kept whole until they are.
     """
 
@@ -53,6 +56,7 @@ class Unit:
         mesh: DeviceMesh,
         free: bool,
         policy: MixedPrecisionPolicy,
+        dim_of: Callable[[Any], int] = lambda param: 0,
     ) -> None:
         self.places, self.mesh, self.free, self.policy = places, mesh, free, policy
         # Of two dimensions the first has copies of what the second shards.
@@ -71,7 +75,10 @@ class Unit:
         if wholes and wholes[0].device.type != "meta":
             for dim in range(mesh.ndim):
                 broadcast_all(wholes, mesh.get_group(dim), 0)
-        self.shapes = [tuple(w.shape) or (1,) for w in wholes]
+        self.dims = [dim_of(param) for param in params]
+        self.shapes = [
+            tuple(w.movedim(dim, 0).shape) or (1,) for w, dim in zip(wholes, self.dims, strict=True)
+        ]
         size = self.group.size()
         self.rows = [[chunk(shape[0], size, r) for r in range(size)] for shape in self.shapes]
         self.widths = [math.prod(shape[1:]) for shape in self.shapes]
@@ -89,16 +96,18 @@ class Unit:
         copies: tuple[Placement, ...] = (Replicate(),) * (self.mesh.ndim - 1)
         made: dict[int, Any] = {}
         found = []
-        for param, inner, shape, rows, (module, name) in zip(
-            params, self.inner, self.shapes, self.rows, self.places, strict=True
+        for param, inner, dim, shape, rows, (module, name) in zip(
+            params, self.inner, self.dims, self.shapes, self.rows, self.places, strict=True
         ):
             if id(param) not in made:
                 begin, end = rows[self.group.rank()]
-                part = part_of(param).detach().reshape(shape)[begin:end].clone()
+                moved = part_of(param).detach().movedim(dim, 0).reshape(shape)
+                part = moved[begin:end].movedim(0, dim).clone(memory_format=cd.contiguous_format)
                 if inner is None:
-                    tensor = wrapped(part, self.mesh, (*copies, Shard(0)), shape)
+                    whole_shape = tuple(moved.movedim(0, dim).shape)
+                    tensor = wrapped(part, self.mesh, (*copies, Shard(dim)), whole_shape)
                 else:
-                    placements = (*copies, inner.divided(), *inner.placements)
+                    placements = (*copies, inner.divided(dim), *inner.placements)
                     tensor = wrapped(part, inner.joined(self.mesh), placements, inner.shape or (1,))
                 made[id(param)] = Parameter(tensor, requires_grad=param.requires_grad)
             module._parameters[name] = made[id(param)]
@@ -115,18 +124,19 @@ class Unit:
         dtype = dtype or self.policy.param_dtype or parts[0].dtype
         own = cd.zeros(self.stride, dtype=dtype, device=parts[0].device)
         at = 0
-        for part, rows, width in zip(parts, self.rows, self.widths, strict=True):
-            own[at : at + part.numel()] = part.detach().reshape(-1).to(dtype)
+        for part, dim, rows, width in zip(parts, self.dims, self.rows, self.widths, strict=True):
+            own[at : at + part.numel()] = part.detach().movedim(dim, 0).reshape(-1).to(dtype)
             at += rows[0][1] * width
         every = cd.empty(self.stride * self.group.size(), dtype=dtype, device=own.device)
         all_gather_into_tensor(every, own, self.group)
         table, at, wholes = every.view(self.group.size(), self.stride), 0, []
-        for shape, rows, width, own_shape, inner in zip(
-            self.shapes, self.rows, self.widths, self.own_shapes, self.inner, strict=True
+        for shape, dim, rows, width, own_shape, inner in zip(
+            self.shapes, self.dims, self.rows, self.widths, self.own_shapes, self.inner, strict=True
         ):
             most = rows[0][1] * width
             whole = table[:, at : at + most].reshape(-1)[: rows[-1][1] * width].view(shape)
-            whole = whole.clone()  # memory that ends with it
+            # memory that ends with it
+            whole = whole.movedim(0, dim).clone(memory_format=cd.contiguous_format)
             if own_shape == ():
                 whole = whole.reshape(())
             wholes.append(whole if inner is None else inner.close(whole))
@@ -148,10 +158,10 @@ class Unit:
         dtype = self.policy.reduce_dtype or self.policy.param_dtype or first.dtype
         table = cd.zeros(size, self.stride, dtype=dtype, device=first.device)
         at = 0
-        for grad, rows, width in zip(grads, self.rows, self.widths, strict=True):
+        for grad, dim, rows, width in zip(grads, self.dims, self.rows, self.widths, strict=True):
             most = rows[0][1] * width
             if grad is not None:
-                flat = grad.reshape(-1).to(dtype)
+                flat = grad.movedim(dim, 0).reshape(-1).to(dtype)
                 for rank, (begin, end) in enumerate(rows):
                     part = flat[begin * width : end * width]
                     table[rank, at : at + part.numel()] = part
@@ -161,9 +171,12 @@ class Unit:
         if self.copies is not None:
             all_reduce(own, ReduceOp.AVG, self.copies)
         at, found = 0, []
-        for local, rows, width in zip(self.locals, self.rows, self.widths, strict=True):
+        for local, dim, rows, width in zip(
+            self.locals, self.dims, self.rows, self.widths, strict=True
+        ):
             part = local._local_tensor
-            grad = own[at : at + part.numel()].view(part.shape).clone().to(part.dtype)
+            grad = own[at : at + part.numel()].view(part.movedim(dim, 0).shape).movedim(0, dim)
+            grad = grad.clone(memory_format=cd.contiguous_format).to(part.dtype)
             found.append(wrapped(grad, local.device_mesh, local.placements, local.shape))
             at += rows[0][1] * width
         return found
@@ -276,13 +289,13 @@ class Unit:
     def write_back(self) -> None:
         """Take this rank's rows of the whole parameters that are in place."""
         with no_grad():
-            for (owner, name), local, shape, rows in zip(
-                self.places, self.locals, self.shapes, self.rows, strict=True
+            for (owner, name), local, dim, shape, rows in zip(
+                self.places, self.locals, self.dims, self.shapes, self.rows, strict=True
             ):
                 begin, end = rows[self.group.rank()]
                 whole: Any = owner._parameters[name]
-                part = part_of(whole).detach().reshape(shape)[begin:end]
-                local._local_tensor.copy_(part)
+                part = part_of(whole).detach().movedim(dim, 0).reshape(shape)[begin:end]
+                local._local_tensor.copy_(part.movedim(0, dim))
 
     def reshard(self) -> None:
         """Put the parts in place."""
