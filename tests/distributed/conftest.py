@@ -19,22 +19,28 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run_program() -> Run:
-    """``run_program(*command, ok=True)``: a program of this folder, or any command."""
+    """``run_program(*command, ok=True)``: a program of this folder, or any command.
+
+    Its ranks load what they need, so that they start soon; with ``every_plugin=True`` what a user
+    has, unless the tests around were told what to load.
+    """
 
     def run(
-        *command: str, ok: bool = True, env: dict[str, str] | None = None
+        *command: str,
+        ok: bool = True,
+        env: dict[str, str] | None = None,
+        every_plugin: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        # The ranks load the plugins they need, whatever the tests around were told to load.
-        selected = (
-            {} if "COREDISPATCH_PLUGINS" not in os.environ else {"COREDISPATCH_PLUGINS": "mpi"}
-        )
+        from starting import LEAST_PLUGINS, THREADS
+
+        every_plugin &= "COREDISPATCH_PLUGINS" not in os.environ
+        selected = {} if every_plugin else LEAST_PLUGINS
         # pytest's timeout interrupts a run that hangs, and the run then ends its process.
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            env=os.environ | threads | selected | (env or {}),
+            env=os.environ | THREADS | selected | (env or {}),
         )
         if ok:
             assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starting import LEAST_PLUGINS, THREADS
 
 import coredispatch as cd
 import coredispatch.distributed as dist
@@ -29,9 +30,9 @@ killed_program = SimpleNamespace(**runpy.run_path(str(KILLED)))
 
 @pytest.fixture
 def launch(run_program: Any) -> Any:
-    def run(*arguments: str) -> Any:
+    def run(*arguments: str, every_plugin: bool = False) -> Any:
         command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", "processes"]
-        return run_program(*command, *arguments)
+        return run_program(*command, *arguments, every_plugin=every_plugin)
 
     return run
 
@@ -69,7 +70,7 @@ def _lose_a_rank(folder: Path, launcher: str, seed: int) -> bool:
     job = subprocess.Popen(
         [*command, str(KILLED), str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=os.environ | THREADS | LEAST_PLUGINS,
     )  # fmt: skip
     try:
         killed = _kill_one(folder / "logs", folder / "diary", job, random.Random(seed))
@@ -106,7 +107,10 @@ def test_a_rank_killed_from_outside(tmp_path: Path, mpirun: Any, runs: int) -> N
 
 @pytest.mark.slow
 def test_the_examples(launch: Any, tmp_path: Path) -> None:
-    done = launch("--nproc-per-node", "2", str(ROOT / "examples/ddp_digits.py"), "--epochs", "2")
+    done = launch(
+        "--nproc-per-node", "2", str(ROOT / "examples/ddp_digits.py"), "--epochs", "2",
+        every_plugin=True,
+    )  # fmt: skip
     assert re.search(r"2 ranks: [89]\d\.\d% of the held-out", done.stdout)
     folder = str(tmp_path / "gpt")
     arguments = [str(ROOT / "examples/sharded_gpt.py"), "--checkpoint", folder, "--steps"]

@@ -21,6 +21,7 @@ def test_two_ranks_of_mpi(mpirun: Any) -> None:
     assert mpirun(2, "training_program.py", "mpi").stdout.count("training agrees") == 2
 
 
+@pytest.mark.slow
 def test_four_spawned_processes(run_program: Any, tmp_path: Path) -> None:
     program = str(HERE / "training_program.py")
     done = run_program(sys.executable, program, "spawn", "4", f"file://{tmp_path}/meet")

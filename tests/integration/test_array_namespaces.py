@@ -35,6 +35,7 @@ def test_a_namespace_boots_as_it_is(name: str, tmp_path: Path) -> None:
     certify(environment, "--backend", name, "--level", "boot")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nothing_but_the_standard_is_used(tmp_path: Path) -> None:
     pytest.importorskip("array_api_strict")
@@ -43,6 +44,7 @@ def test_nothing_but_the_standard_is_used(tmp_path: Path) -> None:
     certify(environment, *options, *only(*FURTHER, *WRITING))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_bfloat16_moves_bit_by_bit(tmp_path: Path) -> None:
     """The sign of a NaN is lost by a conversion through float32."""
@@ -57,6 +59,7 @@ OTHERWISE = ("cholesky", "complex", "sqrt", "squeeze", "svd", "to_dtype", "var")
 OF_NUMBERS = ("remainder", "floor_divide", "nextafter")  # far quotients, signs of zeros
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_torch_does_otherwise(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -70,6 +73,7 @@ def test_what_torch_does_otherwise(tmp_path: Path) -> None:
 PROGRAMS = ("constant_pad_nd", "conv1d", "scatter_add", "gather", "cumsum", "permute")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kernels_as_one_program(tmp_path: Path) -> None:
     pytest.importorskip("jax")

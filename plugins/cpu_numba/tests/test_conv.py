@@ -149,6 +149,7 @@ _MODELS = {"avx2": ("haswell", "+avx,+avx2,+fma"), "plain": ("x86-64", "+sse2")}
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64")
+@pytest.mark.slow  # each compiles all loops anew
 @pytest.mark.parametrize("model", _MODELS)
 def test_other_vector_registers(model: str) -> None:
     """The same results with AVX2's sixteen registers, and without AVX."""

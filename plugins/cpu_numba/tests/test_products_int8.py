@@ -199,6 +199,7 @@ _MODELS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64")
+@pytest.mark.slow  # each compiles all loops anew
 @pytest.mark.parametrize("model", _MODELS)
 def test_every_path(model: str) -> None:
     """The same bits by the instructions of other processors, which ``NUMBA_CPU_*`` choose."""
