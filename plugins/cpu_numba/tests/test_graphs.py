@@ -401,3 +401,22 @@ def test_the_gradient_of_a_weight_for_a_single_row_is_no_product_of_matrices(dty
 
 def test_numbers_of_numpy_are_numbers():
     agrees(lambda x: (x * np.sqrt(2.0) + np.float64(0.3)).exp(), cd.randn(64, 64))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.pixel_unshuffle(x * 2, 2),
+        lambda x: F.pixel_shuffle(x * 2, 2) + 1,
+        lambda x: F.channel_shuffle(x * 2, 2),
+        lambda x: F.unfold(x * 2, 2, stride=2),
+        lambda x: (x * 2).permute(3, 0, 2, 1).flatten().reshape_as(x),
+        lambda x: x[(x * 2).sum((1, 2, 3), dtype=cd.float32).topk(2)[1] % 2],
+        lambda x: (x * 2)[:, (x[0, 0, 0] > 0) + 1],
+    ],
+)
+def test_copies_in_another_order_and_computed_indices_are_no_views(program):
+    """Operators that give a view where they can, of values that the graph computes."""
+    fast, x = cd.compile(program, backend="cpu_numba"), cd.randn(2, 4, 4, 4)
+    for _ in range(3):
+        same(fast(x), program(x))

@@ -26,6 +26,10 @@ __all__ = ["Plan"]
 
 _PARALLEL = 32768
 _SMALL_PRODUCT = 1 << 18
+#: operators whose results have the elements of the first argument in their order, view or copy
+_IN_ORDER = {"reshape", "reshape_as", "flatten", "ravel", "contiguous"}
+#: those that see no elements of their second argument
+_AS_OTHER = {"reshape_as", "view_as", "expand_as"}
 _FINISH = """# operands: d {letter}
 def loop(address, lo, hi):
     partials = word(address, 0)
@@ -159,9 +163,12 @@ class Plan(Memory):
         return any(self.dynamic(used) for used in node.all_input_nodes)
 
     def view(self, node: Any) -> bool:
-        """Make a view of stand-ins; a copy where there is no view."""
+        """Make a view of stand-ins, or a copy of elements in their order; False for Python."""
         if not all(used in self.arrays or _is_number(used) for used in node.all_input_nodes):
             return False
+        others = [used for used in node.all_input_nodes if used is not node.args[0]]
+        if node.target.name not in _AS_OTHER and not all(map(_is_number, others)):
+            return False  # elements decide, and stand-ins have none
         if any(_is_number(used) and self.dynamic(used) for used in node.all_input_nodes):
             return False
         given = [self.there(a) for a in complete(node)]
@@ -170,12 +177,16 @@ class Plan(Memory):
             array = result.raw  # type: ignore[attr-defined]
             from_ = self.arrays[node.args[0]]
             if not np.may_share_memory(array, from_) and array.size:
+                if node.target.name not in _IN_ORDER:
+                    return False
                 array = np.empty(array.shape, array.dtype)
                 self.home(array, -1, -1)
                 self.copy(from_, array)
                 self.fixed[node] = array
         else:
             array = tuple(part.raw for part in result)
+            if not all(np.may_share_memory(part, self.arrays[node.args[0]]) for part in array):
+                return False
         self.arrays[node] = array
         return True
 
