@@ -15,7 +15,7 @@ from coredispatch.frontend.transforms.modules import (
     replace_all_batch_norm_modules_,
     stack_module_state,
 )
-from coredispatch.frontend.transforms.reverse import grad, grad_and_value, vjp
+from coredispatch.frontend.transforms.reverse import grad, grad_and_value, value_and_grad, vjp
 from coredispatch.frontend.vmap import vmap
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "rearrange",
     "replace_all_batch_norm_modules_",
     "stack_module_state",
+    "value_and_grad",
     "vjp",
     "vmap",
 ]

@@ -292,6 +292,15 @@ class TensorProperties(_Above):
 
         refuse_pinning("pin_memory()")
 
+    def qscheme(self) -> Any:
+        """How a quantized tensor's integers stand for numbers: ``cd.per_tensor_affine``, say.
+
+        Raises a ``RuntimeError`` unless the tensor is quantized.
+        """
+        from coredispatch.frontend.ao.schemes import scheme_of
+
+        return scheme_of(self)
+
     @property
     def _version(self) -> int:
         if self.keys & _INFERENCE:

@@ -90,6 +90,7 @@ REASONS: tuple[tuple[str, str], ...] = (
         r"ScalingType|SwizzleType|Any|List|Union|NamedTuple|swap_in.*|__dlpack_c.*",
         "imports and tools of PyTorch's own files, no interface",
     ),
+    ("index", "first-class dimensions, of `functorch.dim`"),
 )  # fmt: skip
 NOT_YET = "not written yet"
 

@@ -300,6 +300,8 @@ def test_grad_and_value_with_aux() -> None:
     gradient, (value, aux) = both(cd.ones(3))
     assert gradient.tolist() == [1.0] * 3 and value.item() == 3.0
     assert aux["twice"].tolist() == [2.0] * 3 and not aux["twice"].requires_grad
+    value, gradient = cd.func.value_and_grad(cd.sum)(cd.ones(3))
+    assert value.item() == 3.0 and gradient.tolist() == [1.0] * 3
 
 
 def test_jacobians_agree() -> None:

@@ -220,3 +220,11 @@ def test_errors_are_not_of_more_classes_than_needed() -> None:
             refused()
         others = {ValueError, NotImplementedError, TypeError, AttributeError} - {kind}
         assert not isinstance(found.value, tuple(others)), kind
+
+
+def test_dictionaries_of_modules_have_views() -> None:
+    modules = cd.nn.ModuleDict({"a": cd.nn.ReLU(), "b": cd.nn.Identity()})
+    assert modules.keys() - {"a"} == {"b"} and repr(modules.keys()) == "dict_keys(['a', 'b'])"
+    assert list(reversed(modules.items()))[0] == ("b", modules["b"])
+    parameters = cd.nn.ParameterDict({"a": cd.ones(1)})
+    assert next(parameters.values()) is parameters["a"] is next(parameters.items())[1]

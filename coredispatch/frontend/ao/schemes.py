@@ -18,6 +18,7 @@ __all__ = [
     "per_tensor_symmetric",
     "qscheme",
     "quantized_type",
+    "scheme_of",
 ]
 
 
@@ -39,6 +40,17 @@ per_tensor_symmetric = qscheme("per_tensor_symmetric")
 per_channel_affine = qscheme("per_channel_affine")
 per_channel_symmetric = qscheme("per_channel_symmetric")
 per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams")
+
+
+def scheme_of(tensor: Any) -> qscheme:
+    """The scheme of a quantized tensor. Raises a ``RuntimeError`` for another."""
+    try:
+        of_plugin("q_scale")(tensor)
+    except RuntimeError:
+        of_plugin("q_per_channel_axis")(tensor)
+        return per_channel_affine
+    return per_tensor_affine
+
 
 _LIMITS = {"qint8": (-128, 127), "int8": (-128, 127), "quint8": (0, 255), "uint8": (0, 255)}
 

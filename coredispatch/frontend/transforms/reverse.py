@@ -34,7 +34,7 @@ from coredispatch.frontend.transforms.trees import (
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from coredispatch.plugin import AutogradError, operator
 
-__all__ = ["grad", "grad_and_value", "vjp"]
+__all__ = ["grad", "grad_and_value", "value_and_grad", "vjp"]
 
 
 # ---- inputs and outputs of a graph of one's own --------------------------------------------------
@@ -270,6 +270,22 @@ def grad_and_value(
         value, aux = graph.released(out), tree_map(graph.released, aux)
         graph.finish()
         return (gradients, (value, aux)) if has_aux else (gradients, value)
+
+    return wrapper
+
+
+def value_and_grad(
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """:func:`grad_and_value` the other way round, as JAX has it: ``(value, gradient)``; with
+    ``has_aux`` ``((value, aux), gradient)``. PyTorch has no such function.
+    """
+    both = grad_and_value(func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        gradient, value = both(*args, **kwargs)
+        return value, gradient
 
     return wrapper
 

@@ -47,8 +47,12 @@ def test_details(x, w):
     assert w.dtype is quant.qint8
     assert not x.is_floating_point()
     assert x.q_scale() == quant.q_scale(x) == 0.03
+    assert x.qscheme() is cd.per_tensor_affine
+    with pytest.raises(RuntimeError, match="not quantized"):
+        cd.zeros(1).qscheme()
     assert x.q_zero_point() == quant.q_zero_point(x) == 120
     assert w.q_per_channel_axis() == 0
+    assert w.qscheme() is cd.per_channel_affine
     np.testing.assert_allclose(w.q_per_channel_scales().numpy(), [0.01, 0.02, 0.03, 0.04], 1e-7)
     assert w.q_per_channel_zero_points().tolist() == [0, 0, 0, 0]
     with pytest.raises(ArgumentError, match="per channel"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain
 from operator import index as as_index
 from typing import Any, Self, overload
@@ -223,17 +223,10 @@ class _Dictionary(Module):
     def __contains__(self, key: Any) -> bool:
         return key in self._entries()
 
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return list(self._entries())
-
-    def values(self) -> Iterable[Any]:
-        """The members."""
-        return [self[key] for key in self._entries()]
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        """Names and members."""
-        return [(key, self[key]) for key in self._entries()]
+    def keys(self) -> KeysView[str]:
+        """The names, which are also a set: ``d.keys() - {"a"}``."""
+        names: KeysView[str] = self._entries().keys()
+        return names
 
     def get(self, key: str, default: Any = None) -> Any:
         """The member called ``key``, or ``default``."""
@@ -271,6 +264,14 @@ class ModuleDict(_Dictionary):
     def __getitem__(self, key: str) -> Module:
         found: Module = self._modules[key]
         return found
+
+    def values(self) -> ValuesView[Module]:
+        """The modules."""
+        return {key: self[key] for key in self._entries()}.values()
+
+    def items(self) -> ItemsView[str, Module]:
+        """Names and modules."""
+        return {key: self[key] for key in self._entries()}.items()
 
     def __setitem__(self, key: str, module: Module) -> None:
         if key in self.__dict__["_module_names"]:
@@ -336,6 +337,14 @@ class ParameterDict(_Dictionary):
 
     def _entries(self) -> Any:
         return self.__dict__["_keys"]
+
+    def values(self) -> Iterator[Any]:
+        """The members, one by one."""
+        return (self[key] for key in self._entries())
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and members, one by one."""
+        return ((key, self[key]) for key in self._entries())
 
     def update(self, members: Any) -> None:
         """Add members from pairs, from a dict in the order of its keys' names, or from what is

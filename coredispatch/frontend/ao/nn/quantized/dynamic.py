@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend import nn
-from coredispatch.frontend.ao.nn.quantized.weights import Weighted, observed_weight, scheme_of
-from coredispatch.frontend.ao.schemes import of_plugin
+from coredispatch.frontend.ao.nn.quantized.weights import Weighted, observed_weight
+from coredispatch.frontend.ao.schemes import of_plugin, scheme_of
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.modules.rnn import RNNBase, RNNCellBase
 

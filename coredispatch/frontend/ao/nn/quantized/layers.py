@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend import nn
-from coredispatch.frontend.ao.nn.quantized.weights import (
-    Weighted,
-    folded,
-    observed_weight,
-    scheme_of,
-)
-from coredispatch.frontend.ao.schemes import of_plugin, quantized_type
+from coredispatch.frontend.ao.nn.quantized.weights import Weighted, folded, observed_weight
+from coredispatch.frontend.ao.schemes import of_plugin, quantized_type, scheme_of
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.nn import functional as F
 from coredispatch.registry.dispatch.table import TABLE

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend import nn
-from coredispatch.frontend.ao.schemes import of_plugin, per_channel_affine
-from coredispatch.frontend.ao.schemes import per_tensor_affine as tensorwise
+from coredispatch.frontend.ao.schemes import of_plugin
 
-__all__ = ["Weighted", "folded", "observed_weight", "scheme_of"]
+__all__ = ["Weighted", "folded", "observed_weight"]
 
 
 def observed_weight(weight: Any, observer: Any) -> Any:
@@ -20,15 +19,6 @@ def observed_weight(weight: Any, observer: Any) -> Any:
         axis = max(getattr(observer, "ch_axis", 0), 0)
         return of_plugin("quantize_per_channel")(rounded, scale, zero_point.long(), axis, dtype)
     return of_plugin("quantize_per_tensor")(rounded, float(scale), int(zero_point), dtype)
-
-
-def scheme_of(weight: Any) -> Any:
-    """The scheme of a quantized tensor."""
-    try:
-        of_plugin("q_scale")(weight)
-    except RuntimeError:
-        return per_channel_affine
-    return tensorwise
 
 
 def folded(mod: Any) -> tuple[Any, Any, Any]:
