@@ -9,4 +9,5 @@ publish(__name__)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import schedules as schedules
+    from . import splitting as splitting
     from . import stage as stage

@@ -30,11 +30,13 @@ __all__ = [
 ]
 
 
-def _packed(value: Any) -> Tensor:
+def packed(value: Any) -> Tensor:
+    """An object as bytes."""
     return cd.from_numpy(np.frombuffer(bytearray(pickle.dumps(value)), np.uint8))
 
 
-def _unpacked(data: Tensor) -> Any:
+def unpacked(data: Tensor) -> Any:
+    """The object that :func:`packed` was given."""
     return pickle.loads(data.numpy().tobytes())
 
 
@@ -62,10 +64,10 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     """Fill `object_list` with `obj` of all ranks."""
     found = resolved(group)
     _check_list("all_gather_object", "object_list", object_list, found.size())
-    data = _packed(obj)
+    data = packed(obj)
     outputs = _room(_lengths(data.numel(), found))
     all_gather(outputs, data, found)
-    object_list[:] = [_unpacked(output) for output in outputs]
+    object_list[:] = [unpacked(output) for output in outputs]
 
 
 @_members_only
@@ -86,12 +88,12 @@ def gather_object(
         raise ValueError(
             "Argument ``object_gather_list`` must NOT be specified on non-destination ranks."
         )
-    data = _packed(obj)
+    data = packed(obj)
     lengths = _lengths(data.numel(), found)
     outputs = _room(lengths) if mine else None
     gather(data, outputs, group=found, group_dst=target)
     if outputs is not None and object_gather_list is not None:
-        object_gather_list[:] = [_unpacked(output) for output in outputs]
+        object_gather_list[:] = [unpacked(output) for output in outputs]
 
 
 @_members_only
@@ -107,14 +109,14 @@ def broadcast_object_list(
     start = 0 if src is group_src is None else src
     source = root("broadcast_object_list", "src", start, group_src, found)
     mine = found.rank() == source
-    data = _packed(list(object_list)) if mine else cd.empty(0, dtype=cd.uint8)
+    data = packed(list(object_list)) if mine else cd.empty(0, dtype=cd.uint8)
     length = cd.tensor([data.numel()], dtype=cd.int64)
     broadcast(length, group=found, group_src=source)
     if not mine:
         data = cd.empty(int(length), dtype=cd.uint8)
     broadcast(data, group=found, group_src=source)
     if not mine:
-        values = _unpacked(data)
+        values = unpacked(data)
         _check_list("broadcast_object_list", "object_list", object_list, len(values))
         object_list[:] = values
 
@@ -141,7 +143,7 @@ def scatter_object_list(
     if mine:
         values = scatter_object_input_list
         _check_list("scatter_object_list", "scatter_object_input_list", values, found.size())
-        parts = [_packed(value) for value in values or ()]
+        parts = [packed(value) for value in values or ()]
         lengths = cd.tensor([part.numel() for part in parts], dtype=cd.int64)
     broadcast(lengths, group=found, group_src=source)
     largest = int(lengths.max())
@@ -152,7 +154,7 @@ def scatter_object_list(
             row[: part.numel()] = part
     data = cd.empty(largest, dtype=cd.uint8)
     scatter(data, padded, group=found, group_src=source)
-    scatter_object_output_list[0] = _unpacked(data[: int(lengths[found.rank()])])
+    scatter_object_output_list[0] = unpacked(data[: int(lengths[found.rank()])])
 
 
 @_members_only
@@ -165,7 +167,7 @@ def send_object_list(
     use_batch: bool = False,
 ) -> None:
     """Send objects to a rank, which calls :func:`recv_object_list`."""
-    data = _packed(list(object_list))
+    data = packed(list(object_list))
     for message in (cd.tensor([data.numel()], dtype=cd.int64), data):
         send(message, dst, group, group_dst=group_dst)
 
@@ -184,7 +186,7 @@ def recv_object_list(
     sender = recv(length, src, group, group_src=group_src)
     data = cd.empty(int(length), dtype=cd.uint8)
     recv(data, sender, group)
-    values = _unpacked(data)
+    values = unpacked(data)
     _check_list("recv_object_list", "object_list", object_list, len(values))
     object_list[:] = values
     return int(sender)

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe
+from coredispatch.frontend.distributed.pipelining.schedules import (
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleLoopedBFS,
+)
+from coredispatch.frontend.distributed.pipelining.splitting import (
+    Pipe,
+    SplitPoint,
+    build_stage,
+    pipe_split,
+    pipeline,
+)
 from coredispatch.frontend.distributed.pipelining.stage import PipelineStage
 
-__all__ = ["PipelineStage", "Schedule1F1B", "ScheduleGPipe"]
+__all__ = [
+    "Pipe",
+    "PipelineStage",
+    "Schedule1F1B",
+    "ScheduleGPipe",
+    "ScheduleInterleaved1F1B",
+    "ScheduleLoopedBFS",
+    "SplitPoint",
+    "build_stage",
+    "pipe_split",
+    "pipeline",
+]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import coredispatch as cd
 from coredispatch.frontend.distributed.groups import resolved
-from coredispatch.frontend.distributed.objects import recv_object_list, send_object_list
+from coredispatch.frontend.distributed.objects import packed, unpacked
 from coredispatch.frontend.distributed.point_to_point import isend, recv
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.work import Work
@@ -15,12 +16,15 @@ from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["PipelineStage"]
 
+_FORWARD, _BACKWARD = 0, 1  # which way a message goes
+
 
 class PipelineStage:
-    """The layers of this rank: stage `stage_index` of `num_stages`, one on each rank of the group.
+    """Layers of this rank: stage `stage_index` of `num_stages`. Rank r has r, r + size, ...
 
     Args:
-        submodule: takes what the stage before gives, and gives tensors.
+        submodule: takes what the stage before gives, and gives tensors. Between stages other
+            values may pass, too.
         device: of the submodule.
         input_args, output_args: accepted; shapes are sent along.
         group: the ranks of the stages, in order; the default group.
@@ -37,17 +41,20 @@ class PipelineStage:
         group: ProcessGroup | None = None,
     ) -> None:
         self.group = resolved(group)
-        if num_stages != self.group.size():
+        size = self.group.size()
+        if num_stages % size:
             raise ValueError(
-                f"{num_stages} stages on {self.group.size()} ranks\n  fix: one stage on each rank"
+                f"{num_stages} stages on {size} ranks\n  fix: as many stages on each rank"
             )
-        if stage_index != self.group.rank():
-            raise ValueError(f"stage {stage_index} must be on rank {stage_index} of its group, "
-                             f"and this is rank {self.group.rank()}")  # fmt: skip
+        if stage_index % size != self.group.rank() or not 0 <= stage_index < num_stages:
+            raise ValueError(f"stage {stage_index} must be on rank {stage_index % size} of its "
+                             f"group, and this is rank {self.group.rank()}")  # fmt: skip
         self.submod, self.stage_index, self.num_stages = submodule, stage_index, num_stages
         self.device = device
-        self._held: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self._held: dict[int, tuple[list[Any], list[Any]]] = {}
         self._sent: list[tuple[Work | None, Tensor]] = []
+        #: what stages of this rank have for each other, by stage and direction
+        self.here: dict[tuple[int, int], deque[list[Any]]] = {}
 
     @property
     def is_first(self) -> bool:
@@ -59,41 +66,50 @@ class PipelineStage:
         """Whether the outputs of the model leave here."""
         return self.stage_index == self.num_stages - 1
 
-    def _pass_on(self, tensors: list[Any], to: int) -> None:
-        shapes = [None if t is None else (tuple(t.shape), t.dtype.name) for t in tensors]
-        send_object_list([shapes], group=self.group, group_dst=to)
-        for tensor in tensors:
-            if tensor is not None:
-                plain = tensor.detach().contiguous()
-                self._sent.append((isend(plain, group=self.group, group_dst=to), plain))
+    def _pass_on(self, values: list[Any], to: int, way: int) -> None:
+        plain = [v.detach().contiguous() if isinstance(v, Tensor) else v for v in values]
+        rank = to % self.group.size()
+        if rank == self.group.rank():
+            self.here.setdefault((to, way), deque()).append(plain)
+            return
+        described = packed([
+            (tuple(v.shape), v.dtype.name) if isinstance(v, Tensor) else (None, v) for v in plain
+        ])  # fmt: skip
+        length = cd.tensor([described.numel()])
+        # Stages of two ranks may have messages under way at once: each has a tag of its own.
+        for tensor in (length, described, *(v for v in plain if isinstance(v, Tensor))):
+            work = isend(tensor, group=self.group, group_dst=rank, tag=2 * to + way)
+            self._sent.append((work, tensor))
 
-    def _receive(self, source: int) -> list[Any]:
-        box: list[Any] = [None]
-        recv_object_list(box, group=self.group, group_src=source)
-        shapes = box[0]
-        found: list[Any] = []
-        for shape in shapes:
-            if shape is None:
-                found.append(None)
-                continue
-            tensor = cd.empty(shape[0], dtype=getattr(cd, shape[1]))
-            recv(tensor, group=self.group, group_src=source)
-            found.append(tensor)
-        return found
+    def _receive(self, source: int, way: int) -> list[Any]:
+        rank, tag = source % self.group.size(), 2 * self.stage_index + way
+        if rank == self.group.rank():
+            return self.here[self.stage_index, way].popleft()
+
+        def receive(shape: tuple[int, ...], dtype: Any) -> Tensor:
+            tensor = cd.empty(shape, dtype=dtype)
+            recv(tensor, group=self.group, group_src=rank, tag=tag)
+            return tensor
+
+        described = receive((int(receive((1,), cd.int64)),), cd.uint8)
+        return [
+            other if shape is None else receive(shape, getattr(cd, other))
+            for shape, other in unpacked(described)
+        ]
 
     def forward_one(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a part of the batch; what it gives."""
-        inputs: list[Tensor] = []
+        inputs: list[Any] = []
         if not self.is_first:
-            inputs = self._receive(self.stage_index - 1)
-            for tensor in inputs:
-                if tensor.dtype.is_floating_point:
-                    tensor.requires_grad_()
+            inputs = self._receive(self.stage_index - 1, _FORWARD)
+            for value in inputs:
+                if isinstance(value, Tensor) and value.dtype.is_floating_point:
+                    value.requires_grad_()
             args = tuple(inputs)
         output = self.submod(*args, **kwargs)
         outputs = list(output) if isinstance(output, (tuple, list)) else [output]
         if not self.is_last:
-            self._pass_on(outputs, self.stage_index + 1)
+            self._pass_on(outputs, self.stage_index + 1, _FORWARD)
         self._held[number] = (inputs, outputs)
         return output
 
@@ -103,11 +119,15 @@ class PipelineStage:
         if loss is not None:
             loss.backward()
         else:
-            grads = self._receive(self.stage_index + 1)
-            pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
+            grads = self._receive(self.stage_index + 1, _BACKWARD)
+            pairs = [
+                (o, g) for o, g in zip(outputs, grads, strict=True)
+                if g is not None and o.requires_grad
+            ]  # fmt: skip
             cd.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
         if not self.is_first:
-            self._pass_on([tensor.grad for tensor in inputs], self.stage_index - 1)
+            grads = [value.grad if isinstance(value, Tensor) else None for value in inputs]
+            self._pass_on(grads, self.stage_index - 1, _BACKWARD)
 
     def finish(self) -> None:
         """Wait until the neighbours have what was sent, and forget what was held."""
