@@ -163,7 +163,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     chosen = _options(options)
-    subject = _subject(options, chosen)
+    with contextlib.redirect_stdout(sys.stderr):  # nothing is lost where loading it ends this
+        subject = Subject(options.backend, options.expectations)
     _say_changed(subject, chosen)
     count = 0
     for cases in shards.planned(subject, chosen).values():

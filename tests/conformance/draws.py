@@ -202,8 +202,10 @@ def _share(p: float, dtype: str) -> Draw:
     return lambda d, n: cd.bernoulli(_full(d, n, p, dtype))
 
 
-def _binomial(n: int, p: float) -> dict[int, float]:
-    return {k: math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)}
+def _binomial(n: int, p: float, most: int | None = None) -> dict[int, float]:
+    """The probabilities, up to ``most`` where what lies beyond is below all that counts."""
+    counts = range((n if most is None else most) + 1)
+    return {k: math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in counts}
 
 
 def _poisson(rate: float, most: int) -> dict[int, float]:
@@ -329,6 +331,10 @@ DISCRETE: dict[str, tuple[Draw, dict[int, float]]] = {
     "binomial-many": (
         lambda d, n: cd.binomial(_full(d, n, 50.0), _full(d, n, 0.9)).clamp(38.0, 49.0),
         _within(_binomial(50, 0.9), 38, 49),
+    ),
+    "binomial-rare": (
+        lambda d, n: cd.binomial(_full(d, n, 2000.0), _full(d, n, 0.01)).clamp(8.0, 34.0),
+        _within(_binomial(2000, 0.01, 100), 8, 34),
     ),
     "poisson-large": (
         lambda d, n: cd.poisson(_full(d, n, 40.0)).clamp(26.0, 56.0),

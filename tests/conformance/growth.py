@@ -42,12 +42,14 @@ __all__ = [
     "Filling",
     "Growth",
     "bearable",
+    "composed",
     "cost",
     "growths",
     "lengths",
     "long_lists",
     "needles",
     "switched",
+    "takes",
     "with_dims",
 ]
 
@@ -324,7 +326,7 @@ def _elements(sample: Any) -> int:
     return sum(given)
 
 
-def _takes(context: Context, sample: Any) -> bool:
+def takes(context: Context, sample: Any) -> bool:
     """Whether the operator serves a call of a small size, and its reference has an opinion."""
     if sample is None:
         return False
@@ -358,7 +360,7 @@ def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
         return None
     for size in (PROBE, 2 * PROBE):
         with counted() as seen:
-            if not _takes(context, growth.sample(context, size, make)):
+            if not takes(context, growth.sample(context, size, make)):
                 return None
         steps.append(seen.steps)
     # What grows with the square is given the share of a length that fits the budget.
@@ -408,7 +410,7 @@ def bearable(context: Context, growth: Growth, size: int, make: Make) -> int:
         if tried == size:
             break
         start = time.process_time()
-        if not _takes(context, growth.sample(context, tried, make)):
+        if not takes(context, growth.sample(context, tried, make)):
             return size  # the case will say what is wrong
         spent = max(time.process_time() - start, 1e-4)
         if seconds:
@@ -436,6 +438,17 @@ def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[i
     return found
 
 
+def composed(longest: int) -> list[int]:
+    """Lengths that a transform takes apart otherwise: a power of two, a prime, small factors."""
+
+    def is_prime(n: int) -> bool:
+        return all(n % k for k in range(2, math.isqrt(n) + 1))
+
+    power = 1 << (longest.bit_length() - 1)
+    prime = next(n for n in range(power - 1, 1, -1) if is_prime(n))
+    return [power, prime, power // 16 * 15]
+
+
 def switched(context: Context, growth: Growth, size: int, make: Make) -> Iterator[Any]:
     """The long call with each switch turned, and more asked for where an option is a number of it.
 
@@ -452,8 +465,10 @@ def switched(context: Context, growth: Growth, size: int, make: Make) -> Iterato
             value = 2 * PROBE
         else:
             continue
-        if _takes(context, with_argument(op, short, param.name, value)):
+        if takes(context, with_argument(op, short, param.name, value)):
             yield with_argument(op, long, param.name, value)
+            if param.name in COUNTED:  # others select where much of a row is asked for
+                yield with_argument(op, long, param.name, size // 2 - 1)
 
 
 def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
@@ -477,7 +492,7 @@ def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
             args = [*sample.args]
             args[place] = (value * LISTED)[:LISTED]
             longer = type(sample)(*args, **sample.kwargs)
-            if cost(context, longer) < LARGEST and _takes(context, longer):
+            if cost(context, longer) < LARGEST and takes(context, longer):
                 seen.add(options)  # the next one has another dim
                 yield longer
 
@@ -504,7 +519,7 @@ def with_dims(context: Context, template: Template, ndim: int, make: Make) -> An
         sample = template.sample.map(lambda a, made=made: made[id(a)])
         orders = [_last_dims(context.op, sample, ndim - most, most, fills=f) for f in (True, False)]
         for moved in (*orders, sample):
-            if cost(context, moved) < LARGEST and _takes(context, moved):
+            if cost(context, moved) < LARGEST and takes(context, moved):
                 return moved
     return None
 

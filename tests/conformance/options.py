@@ -31,8 +31,8 @@ PER_DIMENSION: dict[str, tuple[int, ...]] = {
     "output_padding": (0, 1, 2),  # each below the stride of its dimension
     "output_size": (2, 3, 1),
 }
-#: and further ones, which other options must allow
-FURTHER = {"output_padding": (0, 2, 1)}
+#: and further ones, which other options must allow: a stride beyond each kernel leaves gaps
+FURTHER = {"output_padding": (0, 2, 1), "stride": (4, 3, 5)}
 #: values that the name of an option suggests
 BY_NAME: dict[str, tuple[Any, ...]] = {
     "alpha": (0, 2.5, 1),
@@ -64,6 +64,8 @@ INDICES = "#indices"
 FILLED = "#filled"
 #: name of the factor that says how many dimensions the arrays have: none to two, three or more
 RANK = "#rank"
+#: name of the factor that says what an index consists of
+INDEXED = "#indexed"
 #: the level of a tensor that may be left out: it is given
 GIVEN = "#given"
 MOST = 6  # values of one option
@@ -120,11 +122,16 @@ def _turned(values: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
 def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
     """The values of each option of an operator: those of its samples, and those suggested."""
     count = _dimensions(op, samples)
+    arrays: list[Any] = []
+    for s in samples:
+        s.map(lambda a: arrays.append(a) or a)
+    # The dtype that every result may have.
+    widest = np.dtype(np.complex128 if any(a.dtype.kind == "c" for a in arrays) else np.float64)
     found: dict[str, list[Any]] = {}
     for param in op.schema.params:
         name = param.name
         if param.kind == "DType" and param.default is None and not op.factory:
-            found[name] = [None, np.dtype(np.float64)]  # the one that every result may have
+            found[name] = [None, widest]
             continue
         if param.kind in NO_OPTIONS or name in NOT_VARIED:
             if param.kind == "Tensor" and param.default is None:
@@ -148,9 +155,6 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
             values.append(2.5)
         known = {_key(v): v for v in values if v is not _REQUIRED and not _missing(param, v)}
         found[name] = [*known.values()][:MOST]
-    arrays: list[Any] = []
-    for s in samples:
-        s.map(lambda a: arrays.append(a) or a)
     if any(a.dtype == np.int64 for a in arrays) and any(a.dtype.kind in "fcV" for a in arrays):
         found[INDICES] = ["own", "repeated", "negative", "both", "int32"]
     return {name: values for name, values in found.items() if values}
@@ -231,7 +235,9 @@ def covered(
     if not samples or not space:
         return [], 0, 0
     space[FILLED] = [*dict.fromkeys(how for _, how in samples)]
-    space[RANK] = sorted({_rank(sample) for sample, _ in samples})
+    for factor, level in OF_SAMPLES.items():
+        found = sorted({level(op, sample) for sample, _ in samples})
+        space |= {factor: found} if found != [""] else {}
     single = [((n, _key(v)),) for n, values in space.items() for v in values]
     double = [
         ((n, _key(v)), (m, _key(w)))
@@ -258,7 +264,7 @@ def covered(
         tries += 1
         chosen = {n: values[n, k] for n, k in target}
         base, how = _base(op, samples, chosen, rng)
-        chosen |= {FILLED: how, RANK: _rank(base)}
+        chosen |= {FILLED: how} | {factor: level(op, base) for factor, level in OF_SAMPLES.items()}
         own = _own(op, base)
         attempt = failed.get(target, 0)
         if attempt != 1:  # the second time, the rest of the sample as it stands
@@ -311,11 +317,26 @@ def _contiguous(sample: Any) -> bool:
     return all(found)
 
 
-def _rank(sample: Any) -> str:
+def _rank(op: Any, sample: Any) -> str:
     """The level of :data:`RANK` that a sample has."""
     dims: list[int] = []
     sample.map(lambda a: dims.append(a.ndim) or a)
     return "many" if max(dims, default=0) > 2 else "few"
+
+
+def _indexed(op: Any, sample: Any) -> str:
+    """The level of :data:`INDEXED` that a sample has: which arrays there are in its index."""
+    kinds = {param.name: param.kind for param in op.schema.params}
+    found: list[str] = []
+    for name, value in named(op, sample):
+        if kinds.get(name) == "Index":
+            parts = value if isinstance(value, (tuple, list)) else (value,)
+            found += [f"{a.dtype.kind}{a.ndim}" for a in parts if isinstance(a, np.ndarray)]
+    return " ".join(found)
+
+
+#: factors whose levels are those that samples have
+OF_SAMPLES: dict[str, Callable[[Any, Any], str]] = {RANK: _rank, INDEXED: _indexed}
 
 
 def _base(
@@ -328,7 +349,8 @@ def _base(
 
     def fit(filled: tuple[Any, str]) -> float:
         sample, how = filled
-        own = {**_own(op, sample), FILLED: how, RANK: _rank(sample)}
+        own = {**_own(op, sample), FILLED: how}
+        own |= {factor: level(op, sample) for factor, level in OF_SAMPLES.items()}
         alike = sum(
             isinstance(own[n], np.ndarray)
             if v is GIVEN
@@ -346,6 +368,6 @@ def _changes(own: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     return {
         n: v
         for n, v in chosen.items()
-        if n not in (FILLED, RANK) and v is not GIVEN
+        if n != FILLED and n not in OF_SAMPLES and v is not GIVEN
         if n not in own or not _plain(own[n]) or _key(own[n]) != _key(v)
     }

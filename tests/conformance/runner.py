@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from .case import BACKEND, DRAWN, Case, Result, Status
 from .context import Context, Failure, NotRun, Unsupported
 from .expectations import ExpectedFailure
 from .integrity import Seal
-from .levels import belongs, known_profiles
+from .levels import belongs, checks_of, known_profiles
 from .selection import operators_named
 from .subject import OpMetadata, Subject, SuiteError
 
@@ -39,22 +39,31 @@ def plan_op(
     level: str | None = "training",
     profiles: tuple[str, ...] = (),
     drawn: bool = False,
+    only: Collection[int] = (),
 ) -> list[Case]:
     """The cases of one operator (or of :data:`BACKEND`) at a level, in a stable order.
 
-    ``drawn`` adds the ones whose samples Hypothesis draws.
+    ``drawn`` adds the ones whose samples Hypothesis draws; ``only`` names the checks that are
+    asked for, where it is not all of the level.
 
     Raises :class:`SuiteError` for an unknown operator or level, and where two cases would have
     the same id.
     """
     metadata = None if op == BACKEND else subject.metadata(op)
+    wanted = checks_of(level, profiles)
+    wanted &= {*only} if only else wanted
     planned: dict[str, Case] = {}
-    for make_plan in dict.fromkeys(check.plan for check in checks.load()):
+    for make_plan, numbers in checks.plans().items():
+        if numbers.isdisjoint(wanted):
+            continue
         for case in make_plan(subject, metadata):
-            if belongs(case, level, profiles) and (drawn or case.variant != DRAWN):
-                if case.id in planned:
-                    raise SuiteError(f"two cases have the id {case.id}")
-                planned[case.id] = case
+            if case.check not in wanted or case.variant == DRAWN and not drawn:
+                continue
+            if belongs(case, level, profiles):
+                identity = case.id
+                if identity in planned:
+                    raise SuiteError(f"two cases have the id {identity}")
+                planned[identity] = case
     return list(planned.values())
 
 

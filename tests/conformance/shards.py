@@ -111,10 +111,10 @@ def planned(subject: Subject, options: Options) -> dict[str, list[Case]]:
     names = selected(subject, options.ops, options.ops_of)
     found = {}
     for op in names:
-        cases = plan_op(subject, op, options.level, options.profiles, drawn=bool(options.fresh))
-        kept = [c for c in cases if not options.checks or c.check in options.checks]
-        if kept:
-            found[op] = kept
+        drawn = bool(options.fresh)
+        cases = plan_op(subject, op, options.level, options.profiles, drawn, options.checks)
+        if cases:
+            found[op] = cases
     return shard_of(found, options.shard)
 
 

@@ -67,9 +67,10 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
     metadata = None if op == BACKEND else subject.metadata(op)
     fresh, profiles = settings["fresh"], tuple(settings["profiles"])
     memory = Memory()
-    cases: list[Case] = plan_op(subject, op, settings["level"], profiles, drawn=bool(fresh))
+    level, only = settings["level"], settings["checks"]
+    cases: list[Case] = plan_op(subject, op, level, profiles, bool(fresh), only)
     for case in cases:
-        if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
+        if case.id in done:
             continue
         say(start=case.id)
         context = Context(subject, case, metadata, fresh)

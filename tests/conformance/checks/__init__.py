@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ..case import Case
 
-__all__ = ["MODULES", "Check", "check", "find", "load"]
+__all__ = ["MODULES", "Check", "check", "find", "load", "plans"]
 
 MODULES = (
     "values",
@@ -52,6 +53,7 @@ MODULES = (
     "many_calls",
     "speed",
     "exactness",
+    "numbers",
 )
 
 Plan = Callable[[Any, Any], Iterator[Case]]
@@ -81,11 +83,21 @@ def check(*numbers: int, plan: Plan, variant: str | None = None) -> Callable[[Ru
     return register
 
 
+@cache
 def load() -> list[Check]:
     """All checks, in the order of their modules."""
     for name in MODULES:
         importlib.import_module(f"{__name__}.{name}")
     return _checks
+
+
+@cache
+def plans() -> dict[Plan, frozenset[int]]:
+    """Each plan once, in the order of the checks, with the numbers of the checks that it is of."""
+    found: dict[Plan, frozenset[int]] = {}
+    for each in load():
+        found[each.plan] = found.get(each.plan, frozenset()) | set(each.numbers)
+    return found
 
 
 def find(case: Case) -> Check:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import coredispatch as cd
 from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
@@ -43,17 +44,30 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     op = metadata.op
     if op.factory or not public(op) and op.kind == "composite" and not op.mutates:
         return
-    for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
+    for number, dtype in enumerate(_dtypes(metadata)):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
         yield Case(33, op.name, dtype, variant="options", mandatory=mandatory)
-        if len(op.tensors) > 1 and not op.mutates:
+        if number == 0 and len(op.tensors) > 1 and not op.mutates:
             yield Case(33, op.name, dtype, variant="same-tensor", mandatory=mandatory)
     if op.mutates:
         return
     if "float64" in metadata.dtypes and "float64" in subject.dtypes and op.tensors:
         yield Case(33, op.name, "float64", variant="unread")
+
+
+def _dtypes(metadata: OpMetadata) -> list[str]:
+    """The dtype that options are varied in, and one of each further kind of numbers.
+
+    A switch leads elsewhere where numbers are whole, or have two parts: an average rounds, a
+    triangle is conjugated. Asked of the backend's own kernels alone.
+    """
+    first = choose_dtypes(metadata, ("float32", "int64"), 1)
+    switches = any(p.kind in ("bool", "str") for p in metadata.op.schema.params)
+    if not (metadata.native and switches) or metadata.elementwise and metadata.op.view:
+        return first
+    return list(dict.fromkeys([*first, *choose_dtypes(metadata, ("int64", "complex64"))]))
 
 
 def small(context: Context, **changes: Any) -> list[Any]:
@@ -95,10 +109,24 @@ def options(context: Context) -> None:
             raise
         try:
             context.close(result, sample)
+            _in_place(context, sample, result)
         except Failure as error:
             raise Failure(f"{row.what}: {error}") from None
     if not context.asserted:
         raise NotRun("no option of the operator has another value that it takes")
+
+
+def _in_place(context: Context, sample: Any, wanted: Any) -> None:
+    """The same written to the first argument, where the in-place form has a kernel of its own."""
+    form = context.op.inplace_op
+    if form is None or context.subject.kernel(form.name) is None:
+        return
+    tensors = context.subject.tensors(sample)
+    first = tensors.args[0]
+    if isinstance(wanted, cd.Tensor) and first.dtype is wanted.dtype:
+        if tuple(first.shape) == tuple(wanted.shape):
+            found = context.call(tensors, form)
+            context.same(found, wanted, "in place", of=sample, strides=True)
 
 
 # ---- one tensor for two arguments --------------------------------------------------------------

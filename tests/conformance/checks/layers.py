@@ -51,8 +51,9 @@ def layers() -> dict[str, Layer]:
 
 def serves(layer: Layer, op: Any) -> bool:
     """Whether a layer has a kernel of some kind for an operator."""
-    own = any((o, key) == (op.name, layer.name) for o, key, _ in TABLE.snapshot.registrations)
-    if own or layer.name in op.rules:
+    registrations = TABLE.snapshot.registrations
+    own = ((op.name, layer.name, below) for below in (None, *TABLE.snapshot.backends))
+    if layer.name in op.rules or any(key in registrations for key in own):
         return True
     return layer.generic is not None and (layer.applies is None or bool(layer.applies(op)))
 

@@ -68,10 +68,11 @@ def calls(context: Context) -> None:
     other = few_samples(context, 3, seed=(context.case.seed + 77) % 2**32)
     samples += [s for s, t in zip(other, samples, strict=False) if elements(s) == elements(t)]
     if in_domain(context.op, "special", "contiguous") and not context.op.values:
-        turned = context.placed(samples[0].map(_turned))
-        with contextlib.suppress(CoreDispatchError):  # elements may depend on each other
-            context.call(context.subject.tensors(turned))
-            samples.append(turned)
+        alike = few_samples(context, 1, seed=(context.case.seed + 78) % 2**32)[0]
+        for turned in map(context.placed, _mingled(samples[0], alike)):
+            with contextlib.suppress(CoreDispatchError):  # elements may depend on each other
+                context.call(context.subject.tensors(turned))
+                samples.append(turned)
     samples += _other_way_round(context)
     tensors = [context.subject.tensors(s) for s in samples]
     inputs = [[*map(context.subject.array, sample_tensors(ts))] for ts in tensors]
@@ -113,7 +114,8 @@ def _short_lived(context: Context, samples: list[Any]) -> None:
     belongs to an operand that is no more.
     """
     sample = samples[0]
-    several = [sample, sample.map(_turned), sample.map(lambda a: _turned(a, 1))]
+    alike = few_samples(context, 1, seed=(context.case.seed + 79) % 2**32)[0]
+    several = [sample, *_mingled(sample, alike), *_mingled(sample, alike, 1)]
     if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
         several = [sample, *samples[1:]]  # elements may depend on each other
     first: list[Any] = []
@@ -211,18 +213,21 @@ def _large_calls(context: Context) -> None:
             context.expect(same, f"the result of large call {number + 1} changed with a later one")
         kept.clear()
         del result  # without strided views, what has a live view cannot be written
-        _rewritten(context, tensors, samples[-1])
+        _rewritten(context, tensors, samples[-1], samples[0])
 
 
-def _rewritten(context: Context, tensors: Any, sample: Any) -> None:
-    """The same large operands with other elements between the first and the last of each."""
+def _rewritten(context: Context, tensors: Any, sample: Any, alike: Any) -> None:
+    """The same large operands with other elements in the later half of each but its last."""
     if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
         return  # elements may depend on each other
-    other = context.placed(sample.map(lambda a: _turned(a, 1)))
-    fresh = context.subject.tensors(other)
-    try:
-        wanted = context.call(fresh)
-    except CoreDispatchError:
+    for other in map(context.placed, _mingled(sample, alike, 1)):
+        fresh = context.subject.tensors(other)
+        try:
+            wanted = context.call(fresh)
+        except CoreDispatchError:
+            return
+        break
+    else:
         return
     for old, new in zip(sample_tensors(tensors), sample_tensors(fresh), strict=True):
         if old.numel():
@@ -231,14 +236,26 @@ def _rewritten(context: Context, tensors: Any, sample: Any) -> None:
     _as_first(context, _arrays(context, result), _arrays(context, wanted), "rewritten", result)
 
 
-def _turned(array: Any, kept: int = 0) -> Any:
-    """The same first element and ``kept`` last ones, and those between them the other way round."""
-    if array.dtype.kind not in "fV" or array.size < 3 + kept:
-        return array
-    flat = array.reshape(-1).copy()
-    between = flat[1 : array.size - kept]
-    between[:] = between[::-1].copy()
-    return flat.reshape(array.shape)
+def _mingled(sample: Any, alike: Any, kept: int = 0) -> list[Any]:
+    """The sample with elements of another in the later half of each array but ``kept`` last ones.
+
+    What is remembered by the beginning of an operand, or by its ends, belongs to another one.
+    Nothing where the arrays of the two have other shapes.
+    """
+    arrays: dict[bool, list[Any]] = {True: [], False: []}
+    for own, source in ((True, sample), (False, alike)):
+        source.map(lambda a, found=arrays[own]: found.append(a) or a)
+    if [(a.shape, a.dtype) for a in arrays[True]] != [(a.shape, a.dtype) for a in arrays[False]]:
+        return []
+    other = iter(arrays[False])
+
+    def mingled(array: Any) -> Any:
+        flat, later = array.reshape(-1).copy(), next(other).reshape(-1)
+        part = slice(max(1, array.size // 2), array.size - kept)
+        flat[part] = later[part]
+        return flat.reshape(array.shape)
+
+    return [sample.map(mingled)]
 
 
 def _equal(a: Any, b: Any) -> bool:

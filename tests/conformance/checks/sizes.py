@@ -14,17 +14,20 @@ from coredispatch.registry import TABLE
 
 from ..case import Case
 from ..context import Context, Failure, NotRun, has_values, snapshot, tensors_in
+from ..counts import counted
 from ..growth import (
     PROBE,
     Filling,
     Growth,
     bearable,
+    composed,
     cost,
     growths,
     lengths,
     long_lists,
     needles,
     switched,
+    takes,
     with_dims,
 )
 from ..reference import NoReference, Reference
@@ -39,7 +42,10 @@ from .values import choose_dtypes, decomposes, in_domain
 CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
 #: calls of an operator at the level training and at full
 CALLS, MORE = 16, 60
+#: calls with large numbers among the options
+COUNTS = 6
 #: in double precision, which has few faults of its own
+DOUBLE = ("float64", "complex128")
 DOUBLE_CALLS = 6
 #: and of a backend that compiles for each shape
 COMPILED = 3
@@ -63,6 +69,8 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     wanted: tuple[str, ...] = ("float32",)
     if metadata.native:  # what many elements make is seen in double precision as well
         wanted = ("float32", "int64", "bool", *(() if metadata.elementwise else ("float64",)))
+        if not any(d in metadata.dtypes for d in wanted):
+            wanted = ("complex64", "complex128")
     for number, dtype in enumerate(choose_dtypes(metadata, wanted)):
         if dtype not in subject.dtypes:
             continue
@@ -146,6 +154,8 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
     cancels = dtype.kind in "fV" and _sums(context) and not context.op.values
     cancels = cancels and in_domain(context.op, "offset_mean", "contiguous")
     far = Filling(context, dtype=dtype, seed=seed, distribution="offset_mean") if cancels else None
+    double = context.case.dtype in DOUBLE
+    transforms = context.op.tolerance is not None and context.op.tolerance.mixed
     thresholds = _thresholds(context)
     reduced: list[tuple[Growth, list[int]]] = []
     later: list[tuple[Growth, int, Any]] = []
@@ -159,10 +169,14 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
         if not sizes:
             continue
         yield growth.sample(context, sizes[0], plain)
+        if transforms and i < 2:
+            yield from (growth.sample(context, n, plain) for n in composed(sizes[0]))
         if i == 0 and context.metadata.native:
             yield from switched(context, growth, sizes[0], plain)
             if far is not None:
                 yield growth.sample(context, sizes[0], far)
+            if not double:
+                yield from itertools.islice(_counts(context, dtype), COUNTS)
         if growth.reduced or max(map(len, growth.template.shapes)) == 1:
             if len(reduced) < 2:  # of one dimension and of two: what a reduction is asked first
                 yield from _hidden(context, growth, sizes, plain)
@@ -176,6 +190,17 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
         yield from _hidden(context, growth, sizes, plain)
     for growth, n, make in later:
         yield growth.sample(context, n, make)
+
+
+def _counts(context: Context, dtype: Any) -> Iterator[Any]:
+    """Calls in which an option that counts something is large."""
+    budget = _budget(context)
+
+    def bearable_one(sample: Any) -> bool:
+        return cost(context, sample) < budget and takes(context, sample)
+
+    found = templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype))
+    return counted(context.op, found, bearable_one)
 
 
 def _hidden(context: Context, growth: Growth, sizes: list[int], make: Filling) -> Iterator[Any]:
@@ -224,7 +249,7 @@ def _run(context: Context, most: int) -> None:
 def sizes(context: Context) -> None:
     """One dimension at a time becomes long, and one element hides behind the border of a block."""
     assert context.metadata is not None
-    several = CALLS if context.case.dtype != "float64" else DOUBLE_CALLS
+    several = DOUBLE_CALLS if context.case.dtype in DOUBLE else CALLS
     _run(context, several if context.metadata.native else 1)
 
 

@@ -30,14 +30,18 @@ from ..context import (
     sample_tensors,
     tensors_in,
 )
+from ..growth import takes
 from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import named
+from ..variations import with_argument
 from . import check
 from .values import choose_dtypes, in_domain
 
 #: seconds that a backend's own threads may need to end what they began
 SETTLES = 0.5
+#: further calls with operands of their own, of which one may be kept
+RARELY = 60
 
 
 def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -153,8 +157,10 @@ def memory(context: Context) -> None:
     """Inputs and results die with their last reference, and memory does not grow."""
     subject = context.subject
     sample = few_samples(context, 1)[0]
-    several = [sample, *_by_options(context, 5)]  # each option may lead to a branch that keeps
+    # Each option may lead to a branch that keeps.
+    several = [sample, *_by_options(context, 5), *_by_switches(context, sample)]
     watched = [pair for _ in range(6) for s in several for pair in _dead(context, s)]
+    watched += [pair for _ in range(RARELY) for pair in _dead(context, sample)]
     subject.synchronize()
     if any(reference() is not None for _, reference in watched):
         gc.collect()
@@ -171,13 +177,31 @@ def memory(context: Context) -> None:
 
 
 def _by_options(context: Context, count: int) -> list[Any]:
-    """A few samples with elements, the first of each combination of options."""
-    found: dict[str, Any] = {}
+    """A few samples with elements: those first that bring most values of options."""
+    left: list[tuple[Any, set[str]]] = []
     for sample in context.samples():
-        options = repr([(n, v) for n, v in named(context.op, sample) if not _is_data(v)])
         if 0 < elements(sample) < 4000:
-            found.setdefault(options, sample)
-    return [context.placed(s) for s in [*found.values()][:count]]
+            given = {n: v for n, v in named(context.op, sample) if not _is_data(v)}
+            left.append((sample, {f"{n}={v!r}" for n, v in given.items()}))
+    chosen, seen = [], set[str]()
+    while left and len(chosen) < count:
+        sample, options = max(left, key=lambda pair: len(pair[1] - seen))
+        if chosen and options <= seen:
+            break
+        chosen.append(context.placed(sample))
+        seen |= options
+        left = [pair for pair in left if pair[0] is not sample]
+    return chosen
+
+
+def _by_switches(context: Context, sample: Any) -> list[Any]:
+    """The sample with one switch turned, for each that the operator takes so."""
+    given, found = dict(named(context.op, sample)), []
+    for param in context.op.schema.params:
+        if isinstance(param.default, bool):
+            value = not given.get(param.name, param.default)
+            found.append(with_argument(context.op, sample, param.name, value))
+    return [context.placed(s) for s in found if takes(context, s)]
 
 
 def _is_data(value: Any) -> bool:

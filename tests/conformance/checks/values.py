@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,11 @@ def decomposes(op: Any) -> bool:
     return "linalg" in op.namespaces and op.name not in PRODUCTS or op.name in DECOMPOSITIONS
 
 
+@cache
+def _own_domain(name: str) -> bool:
+    return any(part in name for part in DOMAINS)
+
+
 def in_domain(op: Any, distribution: str, layout: str) -> bool:
     """Whether a combination lies in the op's domain.
 
@@ -114,7 +120,7 @@ def in_domain(op: Any, distribution: str, layout: str) -> bool:
     if decomposes(op):
         singular = layout in ("stride0", "overlapping")
         return distribution in ("uniform", "biased") and not singular
-    if any(part in op.name for part in DOMAINS):
+    if _own_domain(op.name):
         return distribution in ("uniform", "biased", "ties")
     if "prod" in op.name and distribution == "extremes":
         return False  # a product of a few of them overflows on the way

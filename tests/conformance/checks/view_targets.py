@@ -25,7 +25,7 @@ from . import check
 from .values import choose_dtypes, shapes_of
 
 #: elements of the largest array of a sample, and samples that are tried
-LARGEST, MOST = 700, 3
+LARGEST, MOST = 700, 4
 #: where a target lies in the larger tensor: a block of it, every other element of every dimension,
 #: every other column, every other row, and a block whose dimensions are turned
 PLACES = ("block", "gaps", "columns", "rows", "turned")
@@ -54,16 +54,26 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
 
 
 def _chosen(context: Context) -> list[Any]:
-    """The smaller samples: the first of each number of dimensions, from the most, then the rest."""
+    """The smaller samples: the first of each number of dimensions - the most, one, and those
+    between -, then the rest.
+    """
     first: dict[int, Any] = {}
     rest = []
     for sample in context.samples():
         if not elements(sample) or elements(sample) > LARGEST:
             continue
-        ndim = max(map(len, shapes_of(sample)))
-        if first.setdefault(ndim, sample) is not sample:
+        shapes = shapes_of(sample)
+        ndim = max(map(len, shapes))
+        held = first.setdefault(ndim, sample)
+        if held is not sample:
+            single = any(shape and max(shape) == 1 for shape in shapes_of(held))
+            if single and not any(shape and max(shape) == 1 for shape in shapes):
+                first[ndim], sample = sample, held  # one element has no gaps
             rest.append(sample)
-    return [*(first[ndim] for ndim in sorted(first, reverse=True)), *rest]
+    order = sorted(first, reverse=True)
+    if 1 in order[1:]:  # rows without others beside them
+        order.insert(1, order.pop(order.index(1)))
+    return [*(first[ndim] for ndim in order), *rest]
 
 
 class Room:

@@ -11,6 +11,7 @@ from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
 from ..tensor_layouts import extras
+from .argument_faults import ARGUMENTS
 from .corner_faults import CORNERS
 from .edge_faults import BACKWARD_KERNELS, EDGES
 from .fake_backend import NAME
@@ -60,7 +61,7 @@ def curated(subject: Subject) -> list[Mutant]:
     kernels += _of_kernels({**KERNELS, **OPTIONS, **BACKWARD_KERNELS, **DISTRIBUTIONS})
     kernels += [
         Mutant(f"{name} ({details['op']})", mutation=_stateful(make), **details)
-        for table in (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES)
+        for table in (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS)
         for name, (make, details) in table.items()
     ]
     kernels += layout_faults()
