@@ -324,3 +324,24 @@ def test_targets_are_the_public_functions() -> None:
     traced = fx.symbolic_trace(lambda x: operator.add(nn.functional.relu(x), cd.exp(x)))
     targets = [n.target for n in traced.graph.find_nodes(op="call_function")]
     assert targets == [nn.functional.relu, cd.exp, operator.add]
+
+
+def test_what_is_computed_of_parameters_alone_is_computed_anew() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.g = nn.Parameter(cd.randn(5, 7)), nn.Parameter(cd.rand(5))
+
+        def forward(self, x: Any) -> Any:
+            zeros = cd.zeros(len(self.w), device=self.w.device)
+            w = self.w * (self.g / self.w.norm(dim=1)).unsqueeze(1)
+            return x @ w.t() + zeros if self.w.ndim == 2 and self.w.shape[1] == 7 else x
+
+    module, x = Normed(), cd.randn(3, 7)
+    made = fx.symbolic_trace(module)
+    for _ in range(2):  # twice: nothing of the first backward pass is left in the graph
+        with cd.no_grad():
+            module.w.mul_(-2)
+        cd.testing.assert_close(made(x), module(x))
+        made(x).sum().backward()
+    assert module.w.grad is not None and module.g.grad is not None

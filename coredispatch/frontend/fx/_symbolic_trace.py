@@ -147,7 +147,7 @@ class Tracer(TracerBase):
     Args:
         autowrap_modules: modules whose functions are recorded where they meet a proxy.
         autowrap_functions: functions likewise.
-        param_shapes_constant: whether the shapes of parameters are read at once.
+        param_shapes_constant: as in PyTorch; the shapes of parameters are always read at once.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Tracer(TracerBase):
         return self.create_proxy("call_module", path, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What reading a parameter of a module gives; the parameter itself unless shapes count."""
+        """What reading a parameter of a module gives: a proxy, whose sizes and type are known."""
         if not isinstance(attr_val, Parameter):
             return attr_val
         for name, parameter in self.root.named_parameters():
@@ -372,8 +372,7 @@ class Tracer(TracerBase):
                 setattr(owner, name, value)
 
         put(Module, "__call__", call)
-        if self.param_shapes_constant:
-            put(Module, "__getattribute__", _reading(self, seen))
+        put(Module, "__getattribute__", _reading(self, seen))
         for (_, name), space in _wrapped.items():
             found = space.get(name, getattr(sys.modules["builtins"], name, None))
             if found is not None:

@@ -249,6 +249,19 @@ class ParameterProxy(Proxy):
         """The element type of the parameter."""
         return self.param.dtype
 
+    @property
+    def device(self) -> Any:
+        """The device of the parameter."""
+        return self.param.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of the parameter."""
+        return int(self.param.ndim)
+
+    def __len__(self) -> int:
+        return len(self.param)
+
     def size(self, *args: Any) -> Any:
         """The sizes of the parameter, or one of them."""
         return self.param.size(*args)
