@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+from coredispatch import nn
 
 
 def served(make: Callable[[], Any], drive: Callable[[Any, Any], Any], **options: Any) -> Any:
@@ -224,3 +225,31 @@ def test_a_container_that_is_replaced_stays_the_object_it_was() -> None:
 
     served(Kept, drive)
     served(Written, drive)
+
+
+def test_what_is_nested_too_deeply_to_be_looked_through_runs_as_it_is() -> None:
+    class Wrapped(nn.Module):
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+            self.calls = 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return self.inner(x)
+
+    module: Any = nn.Linear(2, 2)
+    for _ in range(150):
+        module = Wrapped(module)
+    x = cd.ones(1, 2)
+    wanted = module(x)
+    fast = cd.compile(module, backend="eager")
+    for count in (2, 3):
+        assert fast(x).tolist() == wanted.tolist()
+        assert module.calls == count
+
+    def endless(x: Any) -> Any:
+        return endless(x)
+
+    with pytest.raises(RecursionError):
+        cd.compile(endless, backend="eager")(x)

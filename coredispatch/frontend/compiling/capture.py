@@ -31,6 +31,7 @@ from coredispatch.frontend.compiling.watching import Watch
 from coredispatch.frontend.compiling.writing import Contents, Gradient
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
+from coredispatch.graph.capture import source
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value, default_generator
 
@@ -162,12 +163,10 @@ class Capture:
         copies = [_copy(container) for container in self.given.containers]
         state.results_are_kept = recorder.table is None
         try:
-            state.walk(self.fn, "the function")
-            for leaf in self.given.leaves:
-                if isinstance(leaf, Value):
-                    state.walk(leaf, "an argument")
-            for item in self.given.objects:
-                state.walk(item, "an argument")
+            try:
+                self.look_around()
+            except RecursionError:
+                recorder.refuse(_TOO_DEEP)
             self.random = default_generator("cpu").state_bytes()
             if recorder.table is not None and recorder.problem is not None:
                 self.problem = recorder.problem
@@ -184,6 +183,12 @@ class Capture:
             except Unsupported:
                 self.take_back(copies)
                 raise
+            except RecursionError:  # the program alone may need less: it is called as it is
+                self.take_back(copies)
+                if recorder.whole:
+                    raise
+                self.problem = (_TOO_DEEP, source())
+                return
             except BaseException as error:
                 if not isinstance(error, Exception):  # Python is to stop
                     if recorder.table is not None:
@@ -210,6 +215,15 @@ class Capture:
             self.clean()
             self.seconds = time.perf_counter() - begin
         self.result = scrubbed(self.result)
+
+    def look_around(self) -> None:
+        """Record what the program can reach from the start."""
+        self.state.walk(self.fn, "the function")
+        for leaf in self.given.leaves:
+            if isinstance(leaf, Value):
+                self.state.walk(leaf, "an argument")
+        for item in self.given.objects:
+            self.state.walk(item, "an argument")
 
     def _moving(self, leaves: list[Any]) -> list[Any]:
         own = len(leaves) - len(self.given.sizes)
@@ -486,6 +500,7 @@ def _untouched(container: Any, parts: Any) -> bool:
 
 
 _OPEN = (Sym, Expression)
+_TOO_DEEP = "modules or containers are nested too deeply to be looked through"
 _READS_LAST_LR = {"_last_lr", "get_last_lr", "print_lr", "state_dict"}
 
 
