@@ -420,3 +420,11 @@ def test_copies_in_another_order_and_computed_indices_are_no_views(program):
     fast, x = cd.compile(program, backend="cpu_numba"), cd.randn(2, 4, 4, 4)
     for _ in range(3):
         same(fast(x), program(x))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_rows_without_elements(name):
+    program = lambda x: getattr(cd, name)(x * 1, -1)  # noqa: E731
+    fast, x = cd.compile(program, backend="cpu_numba"), cd.ones(3, 0)
+    for _ in range(3):
+        same(fast(x), program(x))

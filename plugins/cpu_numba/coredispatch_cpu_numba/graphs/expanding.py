@@ -119,7 +119,8 @@ def _floating(*nodes: Any) -> None:
 
 
 def _last(node: Any, dim: int) -> None:
-    if dim % max(len(_shape(node)), 1) != len(_shape(node)) - 1:
+    shape = _shape(node)
+    if dim % max(len(shape), 1) != len(shape) - 1 or not shape[-1]:  # nothing has no largest
         raise _Declined
 
 
