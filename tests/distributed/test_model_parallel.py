@@ -125,7 +125,7 @@ def test_wrong_plans() -> None:
             parallelize_module(nn.Sequential(nn.Linear(2, 2)), mesh, {"up": ColwiseParallel()})
         with pytest.raises(NotImplementedError, match="not ReLU"):
             parallelize_module(nn.ReLU(), mesh, RowwiseParallel())
-        with pytest.raises(ValueError, match="one stage on each rank"):
+        with pytest.raises(ValueError, match="3 stages on 2 ranks"):
             PipelineStage(nn.ReLU(), rank, 3)
         with pytest.raises(ValueError, match="must be on rank"):
             PipelineStage(nn.ReLU(), 1 - rank, 2)
