@@ -177,20 +177,24 @@ def memory(context: Context) -> None:
 
 
 def _by_options(context: Context, count: int) -> list[Any]:
-    """A few samples with elements: those first that bring most values of options."""
-    left: list[tuple[Any, set[str]]] = []
+    """A few samples with elements: first those that bring most kinds of options, then values."""
+    defaults = {param.name: param.default for param in context.op.schema.params}
+    left: list[tuple[Any, set[str], set[str]]] = []
     for sample in context.samples():
         if 0 < elements(sample) < 4000:
-            given = {n: v for n, v in named(context.op, sample) if not _is_data(v)}
-            left.append((sample, {f"{n}={v!r}" for n, v in given.items()}))
+            given = defaults | dict(named(context.op, sample))
+            given = {n: v for n, v in given.items() if not _is_data(v)}
+            kinds = {f"{n}: {type(v).__name__}" for n, v in given.items()}
+            left.append((sample, kinds, {f"{n}={v!r}" for n, v in given.items()}))
     chosen, seen = [], set[str]()
     while left and len(chosen) < count:
-        sample, options = max(left, key=lambda pair: len(pair[1] - seen))
-        if chosen and options <= seen:
+        best = max(left, key=lambda entry: (len(entry[1] - seen), len(entry[2] - seen)))
+        sample, kinds, values = best
+        if chosen and kinds | values <= seen:
             break
         chosen.append(context.placed(sample))
-        seen |= options
-        left = [pair for pair in left if pair[0] is not sample]
+        seen |= kinds | values
+        left = [entry for entry in left if entry[0] is not sample]
     return chosen
 
 
