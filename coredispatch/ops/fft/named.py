@@ -57,8 +57,11 @@ def _ready(x: Any, sizes: Any, dim: tuple[int, ...], norm: str | None) -> tuple[
     return (lazy.constant_pad_nd(x, pads) if any(pads) else x), norm
 
 
-def _one(n: int | None) -> tuple[int, ...] | None:
-    if n is not None and n < 1:
+def _one(x: Any, n: int | None, dim: int) -> tuple[int, ...] | None:
+    """``n`` for several dims, to which -1 is the length that is there."""
+    if n == -1:
+        require_dimensions(x, (dim,))
+        normalize_dim(dim, x.ndim)
         raise _no_points(n)
     return None if n is None else (n,)
 
@@ -251,7 +254,7 @@ def fft_fft(
     ``n``. ``norm`` says which direction is scaled by 1/n: ``"backward"`` (default), ``"forward"``,
     or both by 1/sqrt(n): ``"ortho"``. Raises :class:`DTypeError` for half precision.
     """
-    return _complex(input, _one(n), (dim,), norm, True)
+    return _complex(input, _one(input, n, dim), (dim,), norm, True)
 
 
 @composite(**_metadata(_line_reference("ifft"), _lines()))
@@ -262,7 +265,7 @@ def fft_ifft(
     norm: str | None = None,
 ) -> Tensor:
     """Inverse of :func:`fft.fft`, with the same arguments."""
-    return _complex(input, _one(n), (dim,), norm, False)
+    return _complex(input, _one(input, n, dim), (dim,), norm, False)
 
 
 @composite(**_metadata(_line_reference("rfft"), _lines(), REAL))
@@ -275,7 +278,7 @@ def fft_rfft(
     """The first n // 2 + 1 frequencies of :func:`fft.fft` of a real tensor; the others are their
     mirror image.
     """
-    return _halved("rfft", input, _one(n), (dim,), norm)
+    return _halved("rfft", input, _one(input, n, dim), (dim,), norm)
 
 
 @composite(**_metadata(_line_reference("irfft"), _lines(2)))
@@ -286,7 +289,7 @@ def fft_irfft(
     norm: str | None = None,
 ) -> Tensor:
     """Inverse of :func:`fft.rfft`: real, of length ``n`` (2 * (m - 1) for m frequencies)."""
-    x, norm, last = _whole("irfft", input, _one(n), (dim,), norm)
+    x, norm, last = _whole("irfft", input, _one(input, n, dim), (dim,), norm)
     return fft_c2r(x, (dim,), norm, last)
 
 
@@ -300,7 +303,7 @@ def fft_hfft(
     """The transform of a signal of which half is given, as the rest is its mirror image: real, of
     length ``n`` (2 * (m - 1) for m elements).
     """
-    return _hermitian("hfft", input, _one(n), (dim,), norm)
+    return _hermitian("hfft", input, _one(input, n, dim), (dim,), norm)
 
 
 @composite(**_metadata(_line_reference("ihfft"), _lines(), REAL))
@@ -311,7 +314,7 @@ def fft_ihfft(
     norm: str | None = None,
 ) -> Tensor:
     """Inverse of :func:`fft.hfft` for real ``input``: its first n // 2 + 1 elements."""
-    return _hermitian_inverse("ihfft", input, _one(n), (dim,), norm)
+    return _hermitian_inverse("ihfft", input, _one(input, n, dim), (dim,), norm)
 
 
 # ---- two dims -----------------------------------------------------------------------------------
