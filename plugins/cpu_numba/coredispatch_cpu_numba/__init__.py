@@ -27,7 +27,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 PRIORITY = 10
-_HINT = "numba is not installed: pip install 'numba>=0.61'"
+_HINT = "numba is not installed: pip install 'numba>=0.62'"
 
 
 @hookimpl
