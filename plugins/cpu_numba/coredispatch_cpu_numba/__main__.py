@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .warmup import DTYPES, compile_share, run
+from .warmup import DTYPES, compile_asked, run
 
 
 def main() -> int:
@@ -19,16 +19,13 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", metavar="MODULE", help="one family or module of loops"
     )
-    parser.add_argument("--share", metavar="I/N", help="every Nth kernel from number I on, here")
+    parser.add_argument("--asked", action="store_true", help="what standard input names, here")
     options = parser.parse_args()
     dtypes = tuple(options.dtypes.split(","))
     if unknown := set(dtypes) - set(DTYPES):
         parser.error(f"no kernels for {', '.join(sorted(unknown))}: use {', '.join(DTYPES)}")
-    if options.share:
-        share, _, of = options.share.partition("/")
-        compile_share(
-            int(share), int(of), dtypes, options.only, lambda line: print(line, flush=True)
-        )
+    if options.asked:
+        compile_asked(sys.stdin, lambda line: print(line, flush=True))
         return 0
     try:
         print(run(lambda done, total, name: print(f"{done}/{total} {name}"), dtypes, options.only))

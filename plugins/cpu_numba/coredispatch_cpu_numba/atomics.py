@@ -28,6 +28,7 @@ __all__ = [
     "sched_setaffinity",
     "sched_yield",
     "stack_words",
+    "unpacked",
 ]
 
 _i64 = ir.IntType(64)
@@ -223,16 +224,54 @@ def array_at(typingctx: Any, address: Any, size: Any, like: Any) -> Any:
     result = types.Array(like.dtype, 1, "C")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        intp = context.get_value_type(types.intp)
-        array = context.make_array(result)(context, builder)
-        itemsize = intp(context.get_abi_sizeof(context.get_data_type(result.dtype)))
-        array.data = builder.inttoptr(args[0], array.data.type)
-        array.nitems = args[1]
-        array.itemsize = itemsize
-        array.shape = cgutils.pack_array(builder, [args[1]])
-        array.strides = cgutils.pack_array(builder, [itemsize])
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        array.parent = cgutils.get_null_value(array.parent.type)
-        return array._getvalue()
+        return _borrowed(context, builder, result, args[0], args[1])
 
     return result(types.intp, types.intp, like), codegen
+
+
+def _borrowed(context: Any, builder: Any, kind: Any, address: ir.Value, size: ir.Value) -> Any:
+    intp = context.get_value_type(types.intp)
+    array = context.make_array(kind)(context, builder)
+    itemsize = intp(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    array.data = builder.inttoptr(address, array.data.type)
+    array.nitems = size
+    array.itemsize = itemsize
+    array.shape = cgutils.pack_array(builder, [size])
+    array.strides = cgutils.pack_array(builder, [itemsize])
+    array.meminfo = cgutils.get_null_value(array.meminfo.type)
+    array.parent = cgutils.get_null_value(array.parent.type)
+    return array._getvalue()
+
+
+def unpacked(*kinds: types.Type) -> Any:
+    """A compiled function that reads arguments of these types from pairs of words.
+
+    An array is its address and its size, a number that is not whole a float64.
+    """
+
+    @intrinsic
+    def unpack(typingctx: Any, address: Any, lo: Any, hi: Any) -> Any:
+        """The tuple of the arguments, ``lo`` and ``hi``."""
+        result = types.BaseTuple.from_types((*kinds, types.intp, types.intp))
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            words, numbers = (_pointer(builder, args[0], kind) for kind in (_i64, ir.DoubleType()))
+
+            def value(i: int, kind: types.Type) -> Any:
+                def load(memory: ir.Value, place: int) -> ir.Value:
+                    return builder.load(builder.gep(memory, [_i64(place)]))
+
+                if isinstance(kind, types.Array):
+                    return _borrowed(
+                        context, builder, kind, load(words, 2 * i), load(words, 2 * i + 1)
+                    )
+                if kind == types.intp:
+                    return load(words, 2 * i)
+                return context.cast(builder, load(numbers, 2 * i), types.float64, kind)
+
+            values = [value(i, kind) for i, kind in enumerate(kinds)]
+            return context.make_tuple(builder, result, [*values, args[1], args[2]])
+
+        return result(types.intp, types.intp, types.intp), codegen
+
+    return unpack

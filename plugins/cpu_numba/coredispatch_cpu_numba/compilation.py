@@ -20,11 +20,11 @@ from functools import cache as memoized
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from . import cache, threads
-from .atomics import address_of, array_at, stack_words
-from .background import NotReady
+from . import threads
+from .atomics import address_of, array_at, stack_words, unpacked
+from .building import address_of_code, build, compiled
 from .flat import Flat
 from .halves import BFLOAT16, FLOAT16
 
@@ -70,28 +70,6 @@ class Loop:
     dtypes: str = "fd"
 
 
-def _signature(arguments: str, char: str) -> list[types.Type]:
-    computed = _TYPES[_COMPUTED[char]]
-    meaning = {
-        "a": Flat(_TYPES[char]),
-        "w": Flat(computed),
-        "b": Flat(types.boolean),
-        "d": Flat(types.float64),
-        "i": Flat(types.int64),
-        "s": computed,
-        "e": types.float64,
-        "n": types.intp,
-    }
-    return [meaning[letter] for letter in arguments]
-
-
-_TASK = """
-def task(address, lo, hi):
-    words = array_at(address, {slots}, int64)
-    numbers = array_at(address, {slots}, float64)
-    loop({unpacked}, lo, hi)
-    return 0
-"""
 _LAUNCHER = """
 def launch({parameters}, count, grain, task, pool):
     address = reserve()
@@ -100,70 +78,64 @@ def launch({parameters}, count, grain, task, pool):
     {pack}
     run(pool, task, address, count, grain)
 """
-_DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "stored", "w": "own"}
-_STORED = {
-    "f": np.float32,
-    "d": np.float64,
-    "E": np.uint16,
-    "e": np.int16,
-    "B": np.uint8,
-    "i": np.int32,
-}
 
 
-def _compile(
-    source: str, name: str, scope: dict[str, Any], signature: Any, cached_only: bool = False
-) -> Any:
-    """Compile the one function in ``source``; returns Numba's compile result.
-
-    Raises :class:`NotReady` instead where it is ``cached_only`` and the disk does not have it.
-    """
-    exec(compile(source, __file__, "exec"), scope)
-    function = scope[source.split()[1].partition("(")[0]]
-    function.__module__ = __name__
-    function.__qualname__ = name
-    dispatcher = njit(nogil=True, error_model="numpy")(function)
-    cache.enable(dispatcher)
-    if cached_only and not cache.is_cached(dispatcher, signature):
-        raise NotReady(name)
-    dispatcher.compile(signature)
-    return next(iter(dispatcher.overloads.values()))
+def _array(dtype: types.Type) -> types.Type:
+    return types.Array(dtype, 1, "C")
 
 
-def _names(char: str) -> dict[str, Any]:
-    return {
-        "array_at": array_at,
-        "boolean": np.bool_,
-        "float64": np.float64,
-        "int64": np.int64,
-        "own": _STORED[_COMPUTED[char]],
-        "stored": _STORED[char],
+def _types(arguments: str, char: str) -> list[types.Type]:
+    """What a loop takes before ``lo`` and ``hi``."""
+    computed = _TYPES[_COMPUTED[char]]
+    meaning = {
+        "a": _array(_TYPES[char]),
+        "w": _array(computed),
+        "b": _array(types.boolean),
+        "d": _array(types.float64),
+        "i": _array(types.int64),
+        "s": computed,
+        "e": types.float64,
+        "n": types.intp,
     }
+    return [meaning[letter] for letter in arguments]
+
+
+#: to a launcher arrays are places and sizes, and numbers that are not whole are float64
+_KINDS = str.maketrans(dict.fromkeys(_ARRAYS, "a") | {"s": "e"})
+_KIND_TYPES = {"a": Flat(types.uint8), "e": types.float64, "n": types.intp}
 
 
 @memoized
-def launcher(arguments: str, char: str) -> Callable[..., None]:
-    """``launch(*arguments, count, grain, task, pool)``; see ``threads.run``."""
-    slots = 2 * len(arguments)
+def launcher(kinds: str) -> Callable[..., None]:
+    """``launch(*arguments, count, grain, task, pool)``; see ``threads.run``.
+
+    ``kinds`` has a letter for each argument, ``a``, ``e`` or ``n``.
+    """
+    slots = 2 * len(kinds)
     pack = []
-    for i, letter in enumerate(arguments):
-        if letter in _ARRAYS:
+    for i, letter in enumerate(kinds):
+        if letter == "a":
             pack.append(f"words[{2 * i}] = address_of(p{i}); words[{2 * i + 1}] = p{i}.size")
         else:
             pack.append(f"{'words' if letter == 'n' else 'numbers'}[{2 * i}] = p{i}")
     source = _LAUNCHER.format(
-        parameters=", ".join(f"p{i}" for i in range(len(arguments))),
+        parameters=", ".join(f"p{i}" for i in range(len(kinds))),
         pack="; ".join(pack),
         slots=slots,
     )
-    scope = _names(char) | {
+    scope: dict[str, Any] = {
+        "__name__": __name__,
         "address_of": address_of,
+        "array_at": array_at,
+        "float64": np.float64,
+        "int64": np.int64,
         "reserve": stack_words(slots),
         "run": threads.run,
     }
-    parameters = [*_signature(arguments, char), *[types.intp] * 4]
+    parameters = [*(_KIND_TYPES[letter] for letter in kinds), *[types.intp] * 4]
+    exec(compile(source, __file__, "exec"), scope)
     with _lock:
-        result = _compile(source, f"launch.{arguments}.{char}", scope, types.void(*parameters))
+        result = build(scope["launch"], types.void(*parameters), f"launch.{kinds}", for_python=True)
     entry: Callable[..., None] = result.entry_point
     return entry
 
@@ -176,30 +148,23 @@ def compile_loop(
     ``name`` identifies the loop in the disk cache, from which it comes if it is there. Raises
     :class:`NotReady` where it is ``cached_only`` and not there.
     """
-    arguments = loop.arguments
-    unpacked = []
-    for i, letter in enumerate(arguments):
-        if letter in _ARRAYS:
-            unpacked.append(f"array_at(words[{2 * i}], words[{2 * i + 1}], {_DTYPES[letter]})")
-        elif letter == "n":
-            unpacked.append(f"words[{2 * i}]")
-        else:
-            unpacked.append(f"own(numbers[{2 * i}])" if letter == "s" else f"numbers[{2 * i}]")
-    source = _TASK.format(unpacked=", ".join(unpacked), slots=2 * len(arguments))
     function = loop.build(_COMPUTED[char])
     # Numba tells functions of one name apart by a number that starts anew in each process. Two
     # loops out of the same factory, compiled in different processes, would get the same symbol,
     # and the one that is loaded second would run the code of the first.
     function.__qualname__ = f"{name}.{char}.loop"
-    body = njit(fastmath=set(loop.fastmath), error_model="numpy", no_cpython_wrapper=True)(function)
+    body = compiled(fastmath=set(loop.fastmath))(function)
+    unpack = unpacked(*_types(loop.arguments, char))
+
+    def task(address, lo, hi):
+        body(*unpack(address, lo, hi))
+        return 0
+
     with _lock:
         signature = types.intp(types.intp, types.intp, types.intp)
-        result = _compile(
-            source, f"{name}.{char}", _names(char) | {"loop": body}, signature, cached_only
-        )
+        result = build(task, signature, f"{name}.{char}", cached_only=cached_only)
     _kept.append(result)  # its code must not go away
-    address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
-    return launcher(arguments, char), address
+    return launcher(loop.arguments.translate(_KINDS)), address_of_code(result)
 
 
 _kept: list[Any] = []

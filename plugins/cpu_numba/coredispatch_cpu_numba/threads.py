@@ -27,9 +27,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from . import cache as disk_cache
 from . import thread_count
 from .atomics import (
     atomic_add,
@@ -45,6 +44,7 @@ from .atomics import (
     sched_setaffinity,
     sched_yield,
 )
+from .building import build, compiled
 
 __all__ = ["address", "prepare", "run"]
 
@@ -64,7 +64,7 @@ _RUN = 300_000  # cycles: jobs that follow each other within this time are one r
 _PATIENCE = 2000  # looks at a helper's progress before yielding the CPU to it
 
 
-@njit(nogil=True)
+@compiled(nogil=True)
 def _claim(pool, task, arguments, count, grain, side):
     """Do the next part from the front (``side`` 0) or the back (1); False if none is left.
 
@@ -81,7 +81,7 @@ def _claim(pool, task, arguments, count, grain, side):
     return True
 
 
-@njit(nogil=True)
+@compiled(nogil=True)
 def _make_room(pool, cpu):
     """Confine the helpers to CPUs other than the caller's.
 
@@ -133,7 +133,7 @@ def _set(pool, offset, value):
     futex_wake(pool + _JOB, 1 << 30)
 
 
-@njit(nogil=True)
+@compiled(nogil=True)
 def _consider_waking(pool, start, parts_left):
     """Wake the helpers if this job, or the run of jobs it belongs to, has work for them."""
     now = cycles()
@@ -147,7 +147,7 @@ def _consider_waking(pool, start, parts_left):
     atomic_store(pool + _LAST, now)
 
 
-@njit(nogil=True)
+@compiled(nogil=True)
 def run(pool, task, arguments, count, grain):
     """Do ``task(arguments, lo, hi)`` for parts of ``grain`` that cover ``[0, count)``.
 
@@ -237,10 +237,9 @@ class _Pool:
 
 @cache
 def _compiled(function: Callable[..., None], arity: int) -> Callable[..., None]:
-    dispatcher = njit(nogil=True)(function)
-    function.__qualname__ = f"threads.{function.__name__}"
-    disk_cache.enable(dispatcher)
-    return dispatcher.compile(types.void(*[types.intp] * arity))
+    signature, name = types.void(*[types.intp] * arity), f"threads.{function.__name__}"
+    entry: Callable[..., None] = build(function, signature, name, for_python=True).entry_point
+    return entry
 
 
 def prepare() -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from . import amx
 from .atomics import array_at, stack_words
+from .building import compiled
 from .dots import BFloat, has_pairs
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
@@ -188,7 +188,7 @@ def packer(across: bool, paired: bool) -> Callable[..., None]:
             for j in range(16):
                 copy_line(source + j * step, target + 64 * j)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def pack(source, step, used, depth, target):
         full_vectors()
         place, pairs = _reserve_tile(), _reserve_pairs()
@@ -218,7 +218,7 @@ def _product(tall: bool, wide: bool) -> Callable[..., None]:
     Tiles 0 and 1 are sums of the first panel of the left matrix, 2 and 3 of the second.
     """
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def multiply(a, a_panel, b, b_panel, steps, out, row, start):
         under = out + 16 * row
         if start:

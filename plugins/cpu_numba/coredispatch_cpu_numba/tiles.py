@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from .atomics import address_of, array_at
+from .building import compiled
 from .dots import add_bytes, add_pairs, vector_bytes
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
@@ -167,7 +168,7 @@ def packer(char: str, turned: bool) -> Any:
     width = panel_width(char)
     zero = np.float32(0) if char == "f" else np.float64(0)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def pack(matrix, at, row, depth, columns, packed, packed_at):
         full_vectors()
         for p in range((columns + width - 1) // width):
@@ -199,7 +200,7 @@ def packer(char: str, turned: bool) -> Any:
     return pack
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@compiled()
 def interleave(line, matrix, at, row, both):
     """``line`` takes by turns numbers from ``at`` on and those a ``row`` further, 0 if not both."""
     full_vectors()
@@ -223,7 +224,7 @@ def pair_packer(turned: bool) -> Any:
     width = panel_width("E")
     zero = np.uint16(0)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def pack(matrix, at, row, depth, columns, packed, packed_at):
         full_vectors()
         pairs = (depth + 1) // 2
@@ -290,7 +291,7 @@ def multiplier(char: str, start: bool) -> Any:
         if left >= h4:
             fourth(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def multiply(
         a, a_at, a_row, a_step, rows, depth, packed, packed_at, columns, c_in, in_at, in_row, c_out,
         out_at, edge, edge_at,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 from coredispatch.plugin import dtypes as plugin_dtypes
@@ -17,7 +19,7 @@ from coredispatch.plugin import numpy_dtype
 
 from . import cache_place
 
-__all__ = ["compile_share", "jobs", "run"]
+__all__ = ["compile_asked", "jobs", "run"]
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "uint8")
 _CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e", "uint8": "B"}
@@ -46,20 +48,50 @@ def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, st
     return found
 
 
-def compile_share(
-    share: int, of: int, dtypes: tuple[str, ...], only: str, tell: Callable[[str], Any]
-) -> None:
-    """Every ``of``-th job, beginning with number ``share``; ``tell`` is called after each."""
+def compile_asked(asked: Iterable[str], tell: Callable[[str], Any]) -> None:
+    """Every job of which there is a line ``module name dtype``; ``tell`` is called after each."""
     from .entries import Loop
     from .loops.small import FUNCTIONS, compile_function
 
-    for module, name, dtype in jobs(dtypes, only)[share::of]:
+    gc.freeze()
+    gc.set_threshold(200_000)  # the compiler makes much and drops little
+    for line in asked:
+        module, name, dtype = line.split()
         if module == "small" and name in FUNCTIONS:
             compile_function(name, DTYPES.index(dtype))
         else:
             own = numpy_dtype(getattr(plugin_dtypes, dtype))
             Loop(module, name, 0).compiled.made(own, False)
         tell(f"{module}.{name} {dtype}")
+
+
+class _Handout:
+    """Jobs for processes that ask for one after the other.
+
+    A process is given jobs of one module that compute with the same dtype for as long as there are
+    any: they are made of the same functions, which each process compiles for itself.
+    """
+
+    def __init__(self, wanted: list[tuple[str, str, str]]) -> None:
+        groups: dict[tuple[str, bool], deque[str]] = {}
+        for module, name, dtype in wanted:
+            group = groups.setdefault((module, dtype == "float64"), deque())
+            group.append(f"{module} {name} {dtype}")
+        self.lock = Lock()
+        self.groups = sorted(groups.values(), key=len)
+        self.given: dict[int, deque[str]] = {}
+
+    def next(self, process: int) -> str | None:
+        with self.lock:
+            group = self.given.get(process)
+            if not group and self.groups:
+                group = self.groups.pop()
+            if not group:  # help another process
+                group = max(self.given.values(), key=len, default=None)
+            if not group:
+                return None
+            self.given[process] = group
+            return group.popleft()
 
 
 def _processes() -> int:
@@ -80,23 +112,33 @@ def run(
         raise RuntimeError(
             f"no directory for compiled kernels is writable; set {cache_place.DIRECTORY_VARIABLE}"
         )
-    count, total = _processes(), len(jobs(dtypes, only))
+    wanted = jobs(dtypes, only)
+    count, total = _processes(), len(wanted)
     lines: SimpleQueue[str | None] = SimpleQueue()
-    command = [sys.executable, "-m", str(__package__), "--dtypes", ",".join(dtypes)]
-    command += ["--only", only, "--share"]
+    handout = _Handout(wanted)
+    command = [sys.executable, "-m", str(__package__), "--asked"]
     children = [
-        subprocess.Popen([*command, f"{i}/{count}"], stdout=subprocess.PIPE, text=True)
-        for i in range(count)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
     ]
 
-    def read(child: subprocess.Popen[str]) -> None:
-        with child:  # closes the pipe, and waits
-            for line in child.stdout or ():
-                lines.put(line.strip())
-        lines.put(None)
+    def serve(child: subprocess.Popen[str]) -> None:
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            with child:  # closes the pipes, and waits
+                while job := handout.next(child.pid):
+                    print(job, file=child.stdin, flush=True)
+                    line = child.stdout.readline()
+                    if not line:  # it failed, and said why
+                        break
+                    lines.put(line.strip())
+        except BrokenPipeError:
+            child.wait()
+        finally:
+            lines.put(None)
 
     for child in children:
-        Thread(target=read, args=(child,), daemon=True).start()
+        Thread(target=serve, args=(child,), daemon=True).start()
     done, running = 0, count
     while running:
         line = lines.get()

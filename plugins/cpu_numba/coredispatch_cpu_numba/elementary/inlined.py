@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from ..building import compiled
 
 __all__ = ["inlined"]
 
@@ -10,6 +10,4 @@ __all__ = ["inlined"]
 # tricks. error_model="numpy" removes the zero-division branch, which stops vectorization.
 # forceinline: LLVM keeps the longer ones out of line otherwise, and a loop with a call in it
 # does not vectorize.
-inlined = njit(
-    fastmath={"contract"}, error_model="numpy", no_cpython_wrapper=True, forceinline=True
-)
+inlined = compiled(fastmath={"contract"}, forceinline=True)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from .. import cache
+from ..building import address_of_code, build
 from .access import word
 
 __all__ = ["Matrix", "Product", "product", "routine", "task"]
@@ -214,9 +214,6 @@ def _product_task(address, lo, hi):
 @memoized
 def task() -> tuple[int, Any]:
     """The address of the compiled task for any product, and what keeps it alive."""
-    dispatcher = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)(_product_task)
-    _product_task.__qualname__ = "graphs.product"
-    cache.enable(dispatcher)
-    dispatcher.compile(types.intp(types.intp, types.intp, types.intp))
-    result = next(iter(dispatcher.overloads.values()))
-    return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name), result
+    signature = types.intp(types.intp, types.intp, types.intp)
+    result = build(_product_task, signature, "graphs.product")
+    return address_of_code(result), result

@@ -9,23 +9,22 @@ import threading
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from .. import cache
 from ..atomics import stack_words
+from ..building import address_of_code, build
+from ..compilation import ELEMENTWISE
 from ..elementary.derived import elementary
 from ..intrinsics import fabs, full_vectors, largest, smallest
 from ..loops.elementwise.pointwise import BINARY, UNARY
 from .access import accessors, add_up, floating, single_vectors, word
 from .source import TILE
 
-__all__ = ["address_of_text", "compiled_anew"]
+__all__ = ["address_of_text"]
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
 _kept: list[Any] = []
-#: how many texts were compiled by this process, not found in memory
-compiled_anew = [0]
 _SIGNATURE = types.intp(types.intp, types.intp, types.intp)
 _SCOPE = {
     "add_up": add_up,
@@ -83,14 +82,7 @@ def _compile(text: str) -> int:
     exec(compile(text, "<fused loop>", "exec"), scope)
     function = scope["loop"]
     function.__module__ = __name__
-    function.__qualname__ = f"graph.{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    dispatcher = njit(
-        nogil=True, error_model="numpy", fastmath={"contract"}, no_cpython_wrapper=True
-    )(function)
-    cache.enable(dispatcher)
-    dispatcher.compile(_SIGNATURE)
-    result = next(iter(dispatcher.overloads.values()))
+    name = f"graph.{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    result = build(function, _SIGNATURE, name, fastmath=ELEMENTWISE)
     _kept.append(result)  # its code must not go away
-    compiled_anew[0] += not dispatcher.stats.cache_hits
-    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
-    return address
+    return address_of_code(result)

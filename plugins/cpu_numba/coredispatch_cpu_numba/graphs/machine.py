@@ -10,11 +10,12 @@ from functools import cache as memoized
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from .. import cache, threads
+from .. import threads
 from ..atomics import call
+from ..building import build
 from .access import word
 
 __all__ = ["SLOT", "STEP", "execute"]
@@ -98,8 +99,5 @@ def _execute(steps, count, slots, places, moves, arrays, pool):
 @memoized
 def execute() -> Any:
     """:func:`_execute`, compiled."""
-    dispatcher = njit(nogil=True, error_model="numpy")(_execute)
-    _execute.__qualname__ = "graphs.execute"
-    cache.enable(dispatcher)
-    dispatcher.compile(types.intp(*[types.intp] * 7))
-    return next(iter(dispatcher.overloads.values())).entry_point
+    signature = types.intp(*[types.intp] * 7)
+    return build(_execute, signature, "graphs.execute", for_python=True).entry_point

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
-from coredispatch_cpu_numba import cache
-from coredispatch_cpu_numba.background import NotReady
+from coredispatch_cpu_numba.building import build
+from coredispatch_cpu_numba.compilation import REDUCTION
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.loops.activation.softmax import store_exp_of, sum_exp_of
@@ -30,7 +30,7 @@ __all__ = ["FUNCTIONS", "compile_function"]
 
 _OWN = (types.float32, types.float64)
 _sources: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
-_dispatchers: list[Any] = []  # own the compiled code
+_kept: list[Any] = []
 _lock = threading.Lock()
 
 #: a matrix of any strides, read only: a gradient that was expanded from a number
@@ -61,15 +61,16 @@ def compile_function(name: str, number: int, cached_only: bool = False) -> Calla
     function, shapes = _sources[name]
     signature = tuple(_array(_OWN[number], s) for s in shapes)
     with _lock:
-        dispatcher = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(
-            function
+        result = build(
+            function,
+            signature,
+            name,
+            for_python=True,
+            fastmath=REDUCTION,
+            cached_only=cached_only,
         )
-        cache.enable(dispatcher)
-        if cached_only and not cache.is_cached(dispatcher, signature):
-            raise NotReady(name)
-        dispatcher.compile(signature)
-        _dispatchers.append(dispatcher)
-        entry: Callable[..., Any] = dispatcher.overloads[signature].entry_point
+        _kept.append(result)  # its code must not go away
+        entry: Callable[..., Any] = result.entry_point
     return entry
 
 

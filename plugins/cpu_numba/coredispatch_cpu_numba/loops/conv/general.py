@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import ELEMENTWISE, Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
@@ -44,10 +44,7 @@ _machine = machine()
 MOST = 8 if _machine.registers >= 32 else 4
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
-    decorate = njit(fastmath=set(ELEMENTWISE), error_model="numpy", no_cpython_wrapper=True)
-    compiled: Callable[..., None] = decorate(function)
-    return compiled
+_compiled = compiled(fastmath=set(ELEMENTWISE))
 
 
 def filled_planes(char: str) -> Callable[..., None]:

@@ -11,15 +11,16 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 
 __all__ = ["LOOPS"]
 
 #: that of the C library: Numba's own loses four digits between 1 and 3
 _lgamma = types.ExternalFunction("lgamma", types.float64(types.float64))
-_scalar = njit(error_model="numpy", no_cpython_wrapper=True)
+_scalar = compiled()
 _EPSILON = 2.0**-53
 _MOST_TERMS = 2000
 _BIG = 2.0**52

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.intrinsics import choose, full_vectors, largest
@@ -94,7 +94,7 @@ def _exponentials_of(char: str) -> Callable[..., Any]:
     e = elementary[char]
     exp, zero = e.exp, e.T(0.0)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
+    @compiled(fastmath={"contract"})
     def exponentials(x, base, inner, n, shift, total, wide, store, out):
         full_vectors()
         width = shift.size

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from coredispatch_cpu_numba.atomics import array_at, stack_words
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
@@ -32,7 +32,7 @@ PLACES = 64
 _TAPS = 16
 _CUBIC = -0.75
 
-_compiled = njit(fastmath={"contract"}, error_model="numpy", no_cpython_wrapper=True)
+_compiled = compiled(fastmath={"contract"})
 
 
 def _bounded_of(char: str) -> Any:

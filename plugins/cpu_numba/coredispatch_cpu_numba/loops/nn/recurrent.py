@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from numba import njit
-
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.intrinsics import full_vectors
@@ -41,7 +40,7 @@ def _by_rows(char: str) -> Callable[..., None]:
     """The product of few rows with a matrix that lies there as its transposed, not packed."""
     dot = dot_of(char)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def multiply(
         a, a_at, a_row, a_step, rows, depth, matrix, matrix_at, columns, c_in, in_at, in_row, c_out,
         out_at, edge, edge_at,
@@ -60,7 +59,7 @@ def _by_columns(char: str) -> Callable[..., None]:
     """The product of few rows with a matrix, not packed: its rows are added up."""
     zero = elementary[char].T(0.0)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
+    @compiled(fastmath={"contract"})
     def multiply(
         a, a_at, a_row, a_step, rows, depth, matrix, matrix_at, columns, c_in, in_at, in_row, c_out,
         out_at, edge, edge_at,
@@ -84,7 +83,7 @@ def activated(char: str) -> Callable[..., None]:
     """A compiled function that activates the gates of one row, and goes on to its next state."""
     sigmoid, tanh = elementary[char].sigmoid, elementary[char].tanh
 
-    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
+    @compiled(fastmath={"contract"})
     def cell_of(a, c, h, n):
         """Activate the gates of one row, and go on to the next cell and output."""
         full_vectors()
@@ -108,7 +107,7 @@ def slopes(char: str) -> Callable[..., None]:
     """A compiled function for the gradients of one row's gates, and of the cell before."""
     tanh, one = elementary[char].tanh, elementary[char].T(1.0)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
+    @compiled(fastmath={"contract"})
     def gates_of(z, a, end, begin, dh, dc, n):
         """The gradient of one row's gates, and that of the cell before; few arrays in each loop."""
         full_vectors()
@@ -168,7 +167,7 @@ def _lstm_backward(char: str, packed: bool) -> Callable[..., None]:
     multiply = multiplier(char, False) if packed else _by_columns(char)
     width = panel_width(char)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def add(total, share):
         full_vectors()
         for j in range(total.size):

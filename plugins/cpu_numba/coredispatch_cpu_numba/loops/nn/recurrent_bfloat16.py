@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.dots import has_pairs
 from coredispatch_cpu_numba.intrinsics import full_vectors
@@ -21,21 +21,21 @@ from coredispatch_cpu_numba.tiles import multiplier, pair_packer, panel_width
 __all__ = ["LOOPS"]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@compiled()
 def _widen(wide, narrow):
     full_vectors()
     for j in range(wide.size):
         wide[j] = item(narrow, j)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@compiled()
 def _round(narrow, wide):
     full_vectors()
     for j in range(wide.size):
         put(narrow, j, wide[j])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@compiled()
 def _add(wide, narrow):
     full_vectors()
     for j in range(wide.size):

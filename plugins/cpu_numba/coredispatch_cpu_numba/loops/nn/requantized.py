@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.dots import has_quads
 from coredispatch_cpu_numba.elementary.inlined import inlined
@@ -91,7 +91,7 @@ def _finish(total, row, count, used, sums, at, parameters, padded, target, targe
                 put(out, j, requantized(value, item(factor, j), item(shift, j), zero, low, high))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@compiled()
 def _tiled(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
     """``total = rows @ packed`` by tiles: the last of them reads, and writes, all its rows."""
     full_vectors()
@@ -135,7 +135,7 @@ def _multiplier() -> Any:
         return _tiled
     general = multiplier("B", False)
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def multiply(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
         general(
             rows, rows_at, row_words, 1, count, words, packed, packed_at, columns, total, 0, 0,
@@ -164,7 +164,7 @@ def _columns() -> Any:
     panel, wide = PANEL, PANEL * SLAB
     finish = _finish
 
-    @njit(error_model="numpy", no_cpython_wrapper=True)
+    @compiled()
     def columns_of(
         rows, rows_at, row_words, count, sums, packed, parameters, plan, first, stop, total, target,
         target_at, width,

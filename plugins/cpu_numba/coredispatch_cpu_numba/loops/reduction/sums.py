@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import REDUCTION, Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
@@ -25,9 +25,7 @@ from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 
 __all__ = ["LOOPS"]
 
-_reducing = njit(
-    fastmath=set(REDUCTION), error_model="numpy", no_cpython_wrapper=True, forceinline=True
-)
+_reducing = compiled(fastmath=set(REDUCTION), forceinline=True)
 
 
 def total_of(char: str) -> Callable[..., Any]:
