@@ -20,9 +20,19 @@ _BLOCK = 1 << 14
 
 
 def _blocks(*arrays: Array | None) -> Iterator[tuple[Any, ...]]:
-    """The arrays cut into aligned blocks; whole where one of them is strided or they are small."""
+    """The arrays cut into aligned blocks; whole where one of them is strided or they are small.
+
+    Half precision is stepped in float32, in which the usual ``eps`` is not zero.
+    """
     first = arrays[0]
     assert first is not None
+    if first.dtype.itemsize == 2:
+        wide = [None if a is None else a.astype(np.float32) for a in arrays]
+        yield from _blocks(*wide)
+        for a, w in zip(arrays, wide, strict=True):
+            if a is not None:
+                a[...] = w
+        return
     if not first.ndim:  # whose results would be NumPy scalars, which out= does not take
         yield tuple(None if a is None else a.reshape(1) for a in arrays)
         return
