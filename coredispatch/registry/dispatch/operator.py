@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, ParamSpec, TypeVar
 
 from coredispatch.registry.dispatch.dispatcher import (
@@ -172,7 +173,7 @@ class Operator(Dispatcher):
         self.inplace_of: Operator | None = None
         self.derived_from: Operator | None = None
         self.plugin = "coredispatch"
-        code = inspect.unwrap(function).__code__
+        code = _code(function)
         self.file, self.line = code.co_filename, code.co_firstlineno
         self.__doc__ = function.__doc__
         self.__name__ = self.name
@@ -232,12 +233,15 @@ class Operator(Dispatcher):
             )
         self.arity = len(params)
         positional = [p for p in params if not p.keyword_only]
-        self.required = sum(p.default is REQUIRED for p in positional)
-        if any(p.keyword_only and p.default is REQUIRED for p in params):
+        self.required = len([p for p in positional if p.default is REQUIRED])
+        named = [p for p in params if p.keyword_only and p.default is REQUIRED]
+        if named:
             self.required = len(params) + 1  # always through bind
         kinds, defaults = [p.kind for p in params], [p.default for p in params]
         self.default_tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
         for i, p in enumerate(params):
+            if p.kind == "Tensor":
+                continue
             absent = p.optional or p.default is None
             if p.kind == "int" and not absent:
                 self.canonical.append(8 * i + CANONICAL_INDEX)
@@ -514,9 +518,16 @@ def _find(name: str) -> Operator:
     return op
 
 
+def _code(function: Callable[..., Any]) -> CodeType:
+    """The code as its author wrote it, below wrappers."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function.__code__
+
+
 def _by_position(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as the dispatcher calls it: every argument by position."""
-    code = inspect.unwrap(function).__code__
+    code = _code(function)
     positional = code.co_argcount
     names = code.co_varnames[positional : positional + code.co_kwonlyargcount]
     if not names:

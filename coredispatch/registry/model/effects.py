@@ -55,6 +55,8 @@ class Alias:
 
 def mutations_of(op: str, params: tuple[Any, ...], declared: Mutates) -> tuple[Mutation, ...]:
     """What ``mutates=`` says. Raises :class:`SchemaError` where it does not fit the parameters."""
+    if declared == ():  # most operators: an import reads a thousand of them
+        return ()
     conditions = declared if isinstance(declared, Mapping) else dict.fromkeys(declared, True)
     if len(conditions) != len(declared):
         raise SchemaError(f"operator {op!r}: mutates={tuple(declared)} names a parameter twice")
@@ -111,6 +113,8 @@ def aliases_of(
     As in PyTorch, an operator whose name ends in ``_`` returns what it wrote to. Raises
     :class:`SchemaError` for a declaration that does not fit the signature.
     """
+    if view is False and not mutations:
+        return ()
     if isinstance(view, Mapping):
         return tuple(
             _alias(op, params, returns, result, name, mutations) for result, name in view.items()

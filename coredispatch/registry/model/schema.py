@@ -275,7 +275,23 @@ def _text(annotation: Any) -> str:
     return _plain(text)
 
 
+# Types whose equal values are the same value: 0.0 == -0.0 is why float is not among them.
+_SHARED_DEFAULTS: Final = frozenset((type, type(None), bool, int, str))
+_known_params: Final[dict[tuple[Any, ...], Param]] = {}
+
+
 def _param(op: str, name: str, annotation: Any, default: Any, keyword_only: bool) -> Param:
+    """The parameter, as one object for all operators that have it: ``self: Tensor`` is many's."""
+    if not isinstance(annotation, str) or type(default) not in _SHARED_DEFAULTS:
+        return _new_param(op, name, annotation, default, keyword_only)
+    written = (name, annotation, type(default), default, keyword_only)
+    known = _known_params.get(written)
+    if known is None:
+        known = _known_params[written] = _new_param(op, name, annotation, default, keyword_only)
+    return known
+
+
+def _new_param(op: str, name: str, annotation: Any, default: Any, keyword_only: bool) -> Param:
     if annotation is inspect.Parameter.empty:
         raise SchemaError(
             f"operator {op!r}: parameter {name!r} has no annotation",
