@@ -18,6 +18,7 @@ __all__ = [
     "atomic_add",
     "atomic_load",
     "atomic_store",
+    "borrowed_array",
     "call",
     "compare_exchange",
     "cycles",
@@ -224,12 +225,13 @@ def array_at(typingctx: Any, address: Any, size: Any, like: Any) -> Any:
     result = types.Array(like.dtype, 1, "C")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _borrowed(context, builder, result, args[0], args[1])
+        return borrowed_array(context, builder, result, args[0], args[1])
 
     return result(types.intp, types.intp, like), codegen
 
 
-def _borrowed(context: Any, builder: Any, kind: Any, address: ir.Value, size: ir.Value) -> Any:
+def borrowed_array(context: Any, builder: Any, kind: Any, address: ir.Value, size: ir.Value) -> Any:
+    """An array of ``size`` elements at ``address``, without an owner: nobody counts references."""
     intp = context.get_value_type(types.intp)
     array = context.make_array(kind)(context, builder)
     itemsize = intp(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
@@ -262,7 +264,7 @@ def unpacked(*kinds: types.Type) -> Any:
                     return builder.load(builder.gep(memory, [_i64(place)]))
 
                 if isinstance(kind, types.Array):
-                    return _borrowed(
+                    return borrowed_array(
                         context, builder, kind, load(words, 2 * i), load(words, 2 * i + 1)
                     )
                 if kind == types.intp:

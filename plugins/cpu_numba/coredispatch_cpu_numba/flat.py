@@ -20,6 +20,8 @@ from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.extending import NativeValue, register_model, unbox
 
+from coredispatch_cpu_numba.atomics import borrowed_array
+
 __all__ = ["Flat"]
 
 # Where PyArrayObject_fields keeps data, nd and dimensions, after the object header. NumPy's
@@ -60,14 +62,4 @@ def _unbox_flat(typ: Flat, obj: Any, c: Any) -> NativeValue:
         builder.store(builder.mul(builder.load(count), extent), count)
     size = builder.load(count)
 
-    array = context.make_array(typ)(context, builder)
-    itemsize = intp(context.get_abi_sizeof(context.get_data_type(typ.dtype)))
-    array.data = builder.bitcast(data, array.data.type)
-    array.nitems = size
-    array.itemsize = itemsize
-    array.shape = cgutils.pack_array(builder, [size])
-    array.strides = cgutils.pack_array(builder, [itemsize])
-    # Borrowed: no owner is recorded, so Numba's reference counting leaves the array alone.
-    array.meminfo = cgutils.get_null_value(array.meminfo.type)
-    array.parent = cgutils.get_null_value(array.parent.type)
-    return NativeValue(array._getvalue())
+    return NativeValue(borrowed_array(context, builder, typ, builder.ptrtoint(data, intp), size))
