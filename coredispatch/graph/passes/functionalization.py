@@ -14,10 +14,17 @@ from coredispatch.graph.calls import bound_arguments, call, known, operator_of
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.node import Node, map_aggregate, map_arg
 from coredispatch.graph.passes.aliasing import Aliases, may_alias
-from coredispatch.graph.passes.view_writes import ViewStep, applied, part, written
+from coredispatch.graph.passes.view_writes import (
+    ViewStep,
+    applied,
+    in_order,
+    of_any_strides,
+    part,
+    written,
+)
 from coredispatch.graph.targets import AUGMENTED
 from coredispatch.graph.values import ValueInfo
-from coredispatch.plugin import DType, Operator, rules
+from coredispatch.plugin import Operator, rules
 from coredispatch.registry import TABLE
 
 __all__ = ["Written", "functionalize"]
@@ -291,9 +298,14 @@ class _Functionalization:
 
     def new_view(self, node: Node) -> Node:
         """The view as the program takes it, of the value of now."""
-        made = self.new.node_copy(node, lambda n: self.current(self.env[n]))
-        if isinstance(node.target, Operator) and node.target.name == "view" and self.moved(node):
-            made.target = TABLE.operator("reshape") if not _dtype(node) else node.target
+        values = {n: self.current(self.env[n]) for n in node.all_input_nodes}
+        op = node.target
+        if isinstance(op, Operator) and self.moved(node):
+            op = of_any_strides(op, node.args)
+            if op is None:
+                values[node.args[0]] = in_order(self.new, values[node.args[0]])
+        made = self.new.node_copy(node, values.__getitem__)
+        made.target = op or node.target
         return made
 
     def moved(self, node: Node) -> bool:
@@ -404,10 +416,6 @@ def _same_dtype(a: Node, b: Node) -> bool:
     one, other = known(a), known(b)
     both = isinstance(one, ValueInfo) and isinstance(other, ValueInfo)
     return both and one.dtype is other.dtype
-
-
-def _dtype(node: Node) -> bool:
-    return len(node.args) > 1 and isinstance(node.args[1], DType)
 
 
 def _result(alias: Any) -> int:

@@ -9,7 +9,7 @@ applying them to the numbers of the base's elements.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import DType, Operator, dtypes
 from coredispatch.registry import TABLE
 
-__all__ = ["ViewStep", "applied", "written"]
+__all__ = ["ViewStep", "applied", "in_order", "of_any_strides", "part", "written"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +60,31 @@ def applied(graph: Graph, step: ViewStep, base: Node, calls: dict[Any, Node] | N
     key = (step.siblings, base)
     if calls is not None and step.part is not None and key in calls:
         return part(graph, calls[key], step.part)
-    op, args = step.op, step.around(base)
-    if op.name == "view" and not isinstance(args[1], DType):
-        op = TABLE.operator("reshape")
-    elif op.name == "as_strided":
-        args = (call(graph, TABLE.operator("contiguous"), (base, None)), *args[1:])
-    made = call(graph, op, args)
+    op = of_any_strides(step.op, step.args)
+    made = call(graph, op or step.op, step.around(in_order(graph, base) if op is None else base))
     if step.part is None:
         return made
     if calls is not None:
         calls[key] = made
     return part(graph, made, step.part)
+
+
+def of_any_strides(op: Operator, args: Sequence[Any]) -> Operator | None:
+    """The operator that gives this view of a value, whatever the value's strides are.
+
+    None where there is none: the view then needs the value in row-major order.
+    """
+    reads_as_dtype = op.name == "view" and len(args) > 1 and isinstance(args[1], DType)
+    if reads_as_dtype or op.name in ("as_strided", "view_as_complex", "view_dtype"):
+        return None
+    if op.name == "view":
+        return TABLE.operator("reshape")
+    return TABLE.operator("reshape_as") if op.name == "view_as" else op
+
+
+def in_order(graph: Graph, base: Node) -> Node:
+    """``base`` in row-major order."""
+    return call(graph, TABLE.operator("contiguous"), (base, None))
 
 
 def part(graph: Graph, node: Node, number: int) -> Node:

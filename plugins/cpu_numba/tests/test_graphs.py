@@ -99,7 +99,7 @@ def test_rows_of_a_few_vectors(size, dtype):
 def test_reductions_over_everything_and_over_rows():
     agrees(lambda x: ((x * x).sum(), x.mean(), x.amax(), x.amin(), x.exp().mean(0), x.sum(0)), X)
     big = cd.randn(300, 1000)
-    agrees(lambda x: ((x * x).sum(), x.tanh().mean(), (x * 2).sum(0)), big, rtol=2e-5)
+    agrees(lambda x: ((x * x).sum(), x.tanh().mean(), (x * 2).sum(0)), big, rtol=1e-4)
     agrees(lambda x: (x.t().sum(), x[:, ::3].amax(), x[::5].sum(0)), big, rtol=2e-5)
 
 
