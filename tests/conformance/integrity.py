@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -33,25 +34,31 @@ class Seal:
         checks.load()
         modules = [importlib.import_module(f"{_ROOT}.{name}") for name in _JUDGES]
         modules += [sys.modules[f"{_ROOT}.checks.{name}"] for name in checks.MODULES]
-        self._kept: list[tuple[Any, str, Any]] = []
+        self._kept: list[tuple[Any, dict[str, Any]]] = []
         for module in (*modules, np, np.linalg, math):
             self._keep(module)
+        # How each owner is looked at after every case: what its names gave, and what gives them.
+        self._looks = [
+            (o.__dict__.get, tuple(kept), tuple(kept.values())) for o, kept in self._kept
+        ]
 
     def _keep(self, module: ModuleType) -> None:
-        for name, value in list(vars(module).items()):
-            if not isinstance(value, _FUNCTIONS):
-                continue
-            self._kept.append((module, name, value))
+        held = {k: v for k, v in vars(module).items() if isinstance(v, _FUNCTIONS)}
+        self._kept.append((module, held))
+        for value in held.values():
             if isinstance(value, type) and value.__module__ == module.__name__:
-                for attribute, function in list(vars(value).items()):
-                    if isinstance(function, (FunctionType, property, classmethod, staticmethod)):
-                        self._kept.append((value, attribute, function))
+                methods = (FunctionType, property, classmethod, staticmethod)
+                own = {k: v for k, v in vars(value).items() if isinstance(v, methods)}
+                self._kept.append((value, own))
 
     def broken(self) -> list[str]:
         """The names of what was replaced since, put back as they were."""
+        if all(all(map(is_, map(now, names), held)) for now, names, held in self._looks):
+            return []
         found = []
-        for owner, name, value in self._kept:
-            if owner.__dict__.get(name) is not value:
-                found.append(f"{owner.__name__}.{name}")
-                setattr(owner, name, value)
+        for owner, kept in self._kept:
+            for name, value in kept.items():
+                if owner.__dict__.get(name) is not value:
+                    found.append(f"{owner.__name__}.{name}")
+                    setattr(owner, name, value)
         return found

@@ -61,8 +61,8 @@ _now: ContextVar[Leniency] = ContextVar("leniency", default=_STRICT)
 
 def flushes(dtype: Any) -> bool:
     """Whether subnormal numbers of a NumPy dtype may count as zero now."""
-    name = "bfloat16" if dtype.kind == "V" else dtype.name
-    return name in _now.get().flush
+    flush = _now.get().flush
+    return bool(flush) and ("bfloat16" if dtype.kind == "V" else dtype.name) in flush
 
 
 def leniency() -> Leniency:

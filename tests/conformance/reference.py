@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,10 +81,29 @@ class Reference:
 
     def __init__(self, op: Any, sample: Any) -> None:
         self.op = op
-        self.repeats = _repeats(sample)
+        self._given = sample
         self.sample = self._promoted(sample)
         self.function = self._function()
         self.determined = None if op.tolerance is None else op.tolerance.determined
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether an array of the sample consists of few values, over and over.
+
+        Stride 0 does that, and so does Hypothesis. What rounding takes from their partial sums
+        then has a pattern, and adds up.
+        """
+        found: list[bool] = []
+
+        def see(a: Any) -> Any:
+            repeated = any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True))
+            if not repeated and a.size > 1:
+                repeated = np.unique(wide(a)).size ** 2 <= a.size
+            found.append(repeated)
+            return a
+
+        self._given.map(see)
+        return any(found)
 
     def _function(self) -> Callable[..., Any]:
         op = self.op
@@ -207,25 +227,6 @@ class Reference:
         dtypes = (np.complex128, np.float64) if double else (np.complex64, np.float32)
         found = self.determined(*map(wide, results))
         return [a.astype(dtypes[a.dtype.kind != "c"]) for a in found]
-
-
-def _repeats(sample: Any) -> bool:
-    """Whether an array of the sample consists of few values, over and over.
-
-    Stride 0 does that, and so does Hypothesis. What rounding takes from their partial sums then
-    has a pattern, and adds up.
-    """
-    found: list[bool] = []
-
-    def see(a: Any) -> Any:
-        repeated = any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True))
-        if not repeated and a.size > 1:
-            repeated = np.unique(wide(a)).size ** 2 <= a.size
-        found.append(repeated)
-        return a
-
-    sample.map(see)
-    return any(found)
 
 
 def _without_device(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -224,14 +225,31 @@ def weight_grad_reference(
     dilation: Any,
     groups: Any,
 ) -> Any:
-    """One inner product per weight: ``grad_output`` with the convolution by it alone."""
-    result = np.zeros(weight_shape)
-    for index in np.ndindex(*weight_shape):
-        basis = np.zeros(weight_shape)
-        basis[index] = 1
-        y = convolution_reference(input, basis, None, stride, padding, dilation, groups=groups)
-        result[index] = (y[tuple(map(slice, grad_output.shape))] * grad_output).sum()
-    return result
+    """One inner product per weight: ``grad_output`` with what the weight is multiplied by."""
+    n = grad_output.ndim - 2
+    stride, padding = spatial_tuple("", stride, n), spatial_tuple("", padding, n, least=0)
+    dilation = spatial_tuple("", dilation, n)
+    images, out = grad_output.shape[0], grad_output.shape[2:]
+    kernel, size = weight_shape[2:], input.shape[2:]
+    length = [
+        max(i + 2 * p, (o - 1) * s + d * (k - 1) + 1)
+        for i, p, o, s, d, k in zip(size, padding, out, stride, dilation, kernel, strict=True)
+    ]
+    padded = np.zeros((*input.shape[:2], *length))
+    padded[(..., *(slice(p, p + i) for p, i in zip(padding, size, strict=True)))] = input
+    left = grad_output.reshape(images, groups, weight_shape[0] // groups, math.prod(out))
+    result = np.zeros((groups, weight_shape[0] // groups, *weight_shape[1:]))
+    for offset in product(*map(range, kernel)):
+        at = (
+            ...,
+            *(
+                slice(f * d, f * d + (o - 1) * s + 1, s)
+                for f, d, o, s in zip(offset, dilation, out, stride, strict=True)
+            ),
+        )
+        right = padded[at].reshape(images, groups, weight_shape[1], math.prod(out))
+        result[(..., *offset)] = np.einsum("ngop,ngcp->goc", left, right)
+    return result.reshape(weight_shape)
 
 
 def named_reference(n: int, transposed: bool) -> Any:
