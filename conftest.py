@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,6 +12,9 @@ import pytest
 
 import coredispatch as cd
 from coredispatch._warnings import WARN
+
+#: how a file says that its tests share what takes long to make
+GROUP = re.compile(r'^pytestmark = .*xdist_group\("(\w+)"\)', re.MULTILINE)
 
 # A test that asks for a kernel waits until it is compiled.
 os.environ.setdefault("COREDISPATCH_BACKGROUND", "0")
@@ -30,6 +35,43 @@ if find_spec("hypothesis") is not None:  # a machine with a GPU may have pytest 
     from coredispatch.conformance.hypothesis_profile import use
 
     use()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """``--dist=loadgroup``, with any pytest and for very many tests."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    @cache
+    def group_of(path: str) -> str | None:
+        """The group that all tests of a file belong to; pytest 9.2 drops what xdist 3.8 says."""
+        found = GROUP.search((config.rootpath / path).read_text("utf-8"))
+        return None if found is None else found[1]
+
+    class Scheduler(LoadGroupScheduling):
+        """Forgets what is done: xdist's looks at all of it after each of 25,000 tests."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0]) or super()._split_scope(nodeid)
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            super().mark_test_complete(node, item_index, duration)
+            if all(self.assigned_work[node][scope].values()):
+                del self.assigned_work[node][scope]
+
+    return Scheduler(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers run them: long tests first and short ones last, so that none waits."""
+    if getattr(config.option, "loadgroup", False):
+        items.sort(
+            key=lambda item: 0 if item.get_closest_marker("slow") else 1 + ("/unit/" in item.nodeid)
+        )
 
 
 def pytest_runtest_setup() -> None:
