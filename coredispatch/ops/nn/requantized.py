@@ -80,6 +80,9 @@ def _bytes_only(self: Any, weight: Any, *_: Any) -> DType:
 
 def _rescaled(sums: Any, channels: Any, zero_point: int, low: int, high: int, dtype: Any) -> Any:
     """By Python's integers; ``sums`` is ``(..., output channels)``."""
+    _, _, multipliers, shifts = channels
+    if np.any(abs(shifts) > 31) or np.any((multipliers != 0) & (multipliers >> 30 != 1)):
+        raise ValueError(f"no factors of 31 bits: multiplier {multipliers}, shift {shifts}")
     out = np.empty(sums.shape, dtype)
     for place in np.ndindex(*sums.shape):
         _, bias, multiplier, shift = (int(values[place[-1]]) for values in channels)
