@@ -49,7 +49,10 @@ def extensions() -> list[Extension]:
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
         made = mypycify(
-            [*options, *files], opt_level="3", debug_level="0", group_name=SETTINGS["LIBRARY"]
+            [*options, *files],
+            opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),  # as mypy's own build has it
+            debug_level="0",
+            group_name=SETTINGS["LIBRARY"],
         )
     except (Exception, SystemExit) as error:  # mypyc exits on type errors
         note(f"mypyc refused them: {error}")

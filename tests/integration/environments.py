@@ -64,13 +64,16 @@ class Environment:
 
 
 def clean(**variables: str) -> dict[str, str]:
-    """The environment variables without those that change what is tested."""
+    """The environment variables without those that change what is tested.
+
+    What is compiled is asked whether it works, and not how fast: an optimizer would take minutes.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("COREDISPATCH_", "PYTHON", "VIRTUAL_ENV"))
     }
-    return kept | variables
+    return kept | {"MYPYC_OPT_LEVEL": "0"} | variables
 
 
 def with_requirements(names: tuple[str, ...]) -> set[str]:
