@@ -26,11 +26,13 @@ def test_threads(run_program: Any, ranks: int) -> None:
     assert done.stdout.count("all collectives agree") == ranks
 
 
+@pytest.mark.once
 def test_spawned_processes_over_sockets(run_program: Any, tmp_path: Path) -> None:
     done = run_program(sys.executable, PROGRAM, "spawn", "2", f"file://{tmp_path}/meet")
     assert done.stdout.count("over cpu:socket: all collectives agree") == 2
 
 
+@pytest.mark.once
 def test_mpi(mpirun: Any) -> None:
     assert mpirun(2, "collectives_program.py", "mpi").stdout.count("over cpu:mpi: all") == 2
 

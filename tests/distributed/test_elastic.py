@@ -23,6 +23,8 @@ import coredispatch.distributed as dist
 from coredispatch import nn
 from coredispatch.distributed.elastic import ElasticState
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = Path(__file__).parent / "killed_program.py"
 killed_program = SimpleNamespace(**runpy.run_path(str(KILLED)))

@@ -11,6 +11,8 @@ import pytest
 import coredispatch as cd
 from coredispatch.distributed.run import parse_args
 
+pytestmark = pytest.mark.once
+
 PROGRAM = str(Path(__file__).parent / "launched_program.py")
 
 

@@ -16,6 +16,8 @@ import pytest
 from coredispatch.frontend.distributed.errors import DistNetworkError
 from coredispatch.frontend.distributed.run.membership import Membership, Place, Settings
 
+pytestmark = pytest.mark.once
+
 PROGRAM = str(Path(__file__).parent / "joining_program.py")
 
 

@@ -16,6 +16,8 @@ import coredispatch.distributed as dist
 from coredispatch.distributed.monitoring import StepMonitor, slowest
 from coredispatch.distributed.run.dashboard import Dashboard
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -100,5 +102,5 @@ def test_of_many_ranks_those_are_shown_that_the_others_wait_for(tmp_path: Path) 
 def test_a_launched_program(run_program: Any) -> None:
     command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", "processes"]
     example = str(ROOT / "examples/ddp_digits.py")
-    done = run_program(*command, "--dashboard", "--nproc-per-node", "2", example, "--epochs", "30")
+    done = run_program(*command, "--dashboard", "--nproc-per-node", "2", example, "--epochs", "3")
     assert re.search(r"step \d+: \d+\.\d samples/s \(rank 0 .*; rank 1 .*slowest", done.stderr)

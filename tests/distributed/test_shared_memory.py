@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.once
+
 shared_memory = pytest.importorskip("coredispatch_mpi.shared_memory")
 
 REDUCTIONS = {

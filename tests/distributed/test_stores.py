@@ -11,6 +11,8 @@ import pytest
 
 import coredispatch.distributed as dist
 
+pytestmark = pytest.mark.once
+
 Make = Callable[[], dist.Store]
 
 

@@ -28,12 +28,14 @@ def test_four_spawned_processes(run_program: Any, tmp_path: Path) -> None:
     assert done.stdout.count("training agrees") == 4
 
 
+@pytest.mark.once
 def test_one_rank_alone(run_program: Any, tmp_path: Path) -> None:
     program = str(HERE / "training_program.py")
     done = run_program(sys.executable, program, "spawn", "1", f"file://{tmp_path}/meet")
     assert done.stdout.count("training agrees") == 1
 
 
+@pytest.mark.once
 def test_the_tutorial(run_program: Any) -> None:
     """PyTorch's, with MASTER_ADDR and MASTER_PORT, an average by hand and a checkpoint."""
     with socket.create_server(("127.0.0.1", 0)) as probe:

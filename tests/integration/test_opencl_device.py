@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from certification import certify, installed, only, run
 
-pytestmark = [pytest.mark.xdist_group("opencl"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("opencl"), pytest.mark.timeout(900), pytest.mark.once]
 
 # One of each kind: element by element, along dimensions, strides, indices, sorting, the host's.
 SAMPLE = ("floor_divide", "cumsum", "flip", "gather", "index_put", "sort", "linalg_qr")

@@ -14,7 +14,7 @@ from test_plugins import copied
 EXAMPLE = ROOT / "examples" / "third_party_backend"
 STEPS = 4
 
-pytestmark = pytest.mark.xdist_group("third_party")
+pytestmark = [pytest.mark.xdist_group("third_party"), pytest.mark.once]
 
 TRAIN = """
 import json, sys

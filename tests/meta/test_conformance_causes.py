@@ -9,6 +9,8 @@ import pytest
 from coredispatch.conformance import report
 from coredispatch.conformance.report.causes import causes, plain
 
+pytestmark = pytest.mark.once
+
 
 def result(op: str, check: int, message: str, number: int = 0, **details: Any) -> dict[str, Any]:
     status = "pass" if not message else "fail"

@@ -24,6 +24,8 @@ from coredispatch.conformance.context import Context
 from coredispatch.conformance.repro import compose
 from coredispatch.plugin import hookimpl
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:

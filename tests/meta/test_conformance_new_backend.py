@@ -27,6 +27,8 @@ from coredispatch.conformance import (
 from coredispatch.conformance.new_backend import write_project
 from coredispatch.plugin import ArrayApiBackend, hookimpl
 
+pytestmark = pytest.mark.once
+
 # ---- a new backend ------------------------------------------------------------------------------
 
 

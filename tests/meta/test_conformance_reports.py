@@ -22,6 +22,8 @@ from coredispatch.conformance import (
 )
 from coredispatch.conformance.repro import case_of, script
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:

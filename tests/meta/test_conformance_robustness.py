@@ -14,6 +14,8 @@ import pytest
 from coredispatch.conformance import Status, Subject, SuiteError, plan_op, run_case, shards
 from coredispatch.conformance.context import NotRun
 
+pytestmark = pytest.mark.once
+
 HOSTILE = """
 import contextlib, os, signal, subprocess, sys, threading, time
 from coredispatch.plugin import hookimpl

@@ -37,6 +37,8 @@ from coredispatch.conformance.selection import (
     shard_of,
 )
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:

@@ -9,6 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [f"tests/{kind}" for kind in ("unit", "meta", "compare", "distributed", "integration")]
 FOLDERS += ["plugins/*/tests"]

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = Path(__file__).with_name("typing_sample.py")
 STUBS = sorted(str(path) for path in (ROOT / "coredispatch").rglob("*.pyi"))
 
-pytestmark = pytest.mark.xdist_group("mypy")  # they share a cache, which makes them quick
+# They share a cache, which makes them quick.
+pytestmark = [pytest.mark.xdist_group("mypy"), pytest.mark.once]
 
 
 def mypy(*files: str) -> str:

@@ -17,6 +17,8 @@ from numba import njit
 from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 
+pytestmark = pytest.mark.once
+
 needs_bfloat16 = pytest.mark.skipif(not amx.has_bfloat16(), reason="no AMX tiles of bfloat16")
 needs_int8 = pytest.mark.skipif(not amx.has_int8(), reason="no AMX tiles of int8")
 

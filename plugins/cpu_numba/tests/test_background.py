@@ -13,6 +13,8 @@ import pytest
 from coredispatch_cpu_numba import background, cache_place, warmup
 from coredispatch_cpu_numba.background import NotReady, later, patient
 
+pytestmark = pytest.mark.once
+
 _PROGRAM = """
 import os, time
 import numpy as np

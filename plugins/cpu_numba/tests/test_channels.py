@@ -13,6 +13,8 @@ from pack_under_test import DTYPES, KERNELS, WHEN, Reference
 import coredispatch as cd
 from coredispatch.plugin import DimError, numpy_dtype
 
+pytestmark = pytest.mark.once
+
 TOLERANCE: dict[Any, float] = {np.float32: 2e-5, np.float64: 1e-12}
 
 

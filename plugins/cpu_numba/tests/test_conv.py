@@ -18,6 +18,8 @@ from pack_under_test import DTYPES, KERNELS, Reference
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.conv import general
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:

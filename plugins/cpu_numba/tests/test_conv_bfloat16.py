@@ -15,7 +15,10 @@ from coredispatch_cpu_numba.kernels.conv import bfloat16, general
 from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, has_panels
 
 KERNELS = bfloat16.KERNELS
-pytestmark = pytest.mark.skipif(not has_panels(), reason="no AMX tiles of bfloat16")
+pytestmark = [
+    pytest.mark.skipif(not has_panels(), reason="no AMX tiles of bfloat16"),
+    pytest.mark.once,
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,6 +14,8 @@ from pack_under_test import DTYPES
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.intrinsics import fma
 
+pytestmark = pytest.mark.once
+
 mpmath = pytest.importorskip("mpmath")
 
 # largest error in units in the last place

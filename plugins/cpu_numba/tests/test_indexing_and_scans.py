@@ -13,6 +13,8 @@ from pack_under_test import DTYPES, KERNELS, Reference
 import coredispatch as cd
 from coredispatch.plugin import DimError
 
+pytestmark = pytest.mark.once
+
 SHAPES = [
     (1, 9),
     (7, 30),

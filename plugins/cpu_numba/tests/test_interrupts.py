@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 CHILD = """
 import os, signal, sys, threading, time
 import coredispatch as cd

@@ -13,6 +13,8 @@ from pack_under_test import DTYPES, KERNELS, Reference
 
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import _BINARY, _COMPARISON, _UNARY
 
+pytestmark = pytest.mark.once
+
 SHAPES = [(1,), (17,), (300, 31), (4, 37, 50), (2, 3, 129), (70_001,), (40_000, 3), (3, 5000)]
 
 

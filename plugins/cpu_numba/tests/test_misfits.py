@@ -9,6 +9,8 @@ import pytest
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 
 

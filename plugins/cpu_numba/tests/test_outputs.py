@@ -11,6 +11,8 @@ from pack_under_test import DTYPES, KERNELS, WHEN
 from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import _BINARY, _UNARY
 
+pytestmark = pytest.mark.once
+
 SIZE = 1000
 BINARY = [name for name in _BINARY if not name.endswith("backward")]
 

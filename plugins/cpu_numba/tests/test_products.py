@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.linalg import products
+
+pytestmark = pytest.mark.once
 
 ROWS = st.sampled_from([192, 193, 257, 320])
 DEPTHS = st.sampled_from([171, 256, 300, 530])

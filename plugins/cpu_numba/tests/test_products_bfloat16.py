@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16 as products
 
+pytestmark = pytest.mark.once
+
 BFLOAT16 = products.BFLOAT16
 SERVED = products.has_pairs()
 SIZES = st.sampled_from([64, 65, 96, 130])

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.nn import requantized as products
 
+pytestmark = pytest.mark.once
+
 DTYPES = st.sampled_from([np.uint8, np.int8])
 DEPTHS = st.sampled_from([1, 3, 4, 63, 64, 65, 128, 257, 2048])
 KIND = st.sampled_from(["symmetric", "zero points", "wide"])

@@ -13,6 +13,8 @@ from pack_under_test import KERNELS
 import coredispatch as cd
 from coredispatch_cpu_numba.tiles import panel_width
 
+pytestmark = pytest.mark.once
+
 SIZES = st.lists(st.integers(1, 19), min_size=1, max_size=5).map(lambda n: sorted(n)[::-1])
 
 

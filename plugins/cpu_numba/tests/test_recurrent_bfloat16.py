@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16 as recurrent
 
+pytestmark = pytest.mark.once
+
 BFLOAT16 = recurrent.BFLOAT16
 KERNELS = recurrent.KERNELS
 SERVED = recurrent.has_pairs()

@@ -11,6 +11,8 @@ from pack_under_test import KERNELS
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 
 

@@ -15,6 +15,8 @@ from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
 from coredispatch_cpu_numba.loops.linalg import products, products_amx, products_bfloat16
 from coredispatch_cpu_numba.loops.nn import recurrent
 
+pytestmark = pytest.mark.once
+
 BLOCKS = {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}
 
 

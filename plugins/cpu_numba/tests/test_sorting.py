@@ -12,6 +12,8 @@ from pack_under_test import KERNELS, Reference
 
 from coredispatch.plugin import dtypes, numpy_dtype
 
+pytestmark = pytest.mark.once
+
 _DTYPES = [np.float32, np.float64, np.float16, numpy_dtype(dtypes.bfloat16)]
 
 

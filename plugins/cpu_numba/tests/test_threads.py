@@ -16,7 +16,10 @@ from pack_under_test import DTYPES, KERNELS
 import coredispatch_cpu_numba as pack
 from coredispatch_cpu_numba import thread_count
 
-pytestmark = pytest.mark.skipif(not thread_count.SUPPORTED, reason="no helper threads here")
+pytestmark = [
+    pytest.mark.skipif(not thread_count.SUPPORTED, reason="no helper threads here"),
+    pytest.mark.once,
+]
 
 
 def normal(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:

@@ -17,6 +17,8 @@ from coredispatch.plugin import (
 from coredispatch_quant import kernels
 from coredispatch_quant.array import QuantizedArray, limits, qint8, quint8
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(11)
 
 

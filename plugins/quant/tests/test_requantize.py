@@ -9,6 +9,8 @@ import pytest
 from coredispatch.plugin import ArgumentError
 from coredispatch_quant.requantize import multiplier_and_shift, requantize
 
+pytestmark = pytest.mark.once
+
 EDGES = [0, 1, -1, 2, -2, 3, -3, 127, -128, 255, 2**30, -(2**30), 2**31 - 1, -(2**31)]
 FACTORS = [
     2.0**-32, 2.0**-31, 1.5 * 2.0**-32, 2.0**-33, 1e-12, 0.5, 0.25, 2.0**-8, 3 * 2.0**-10,

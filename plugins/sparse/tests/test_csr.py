@@ -9,6 +9,8 @@ import coredispatch as cd
 from coredispatch.plugin import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch_sparse.csr import CSR
 
+pytestmark = pytest.mark.once
+
 
 def make(crow, col, values=None, shape=(3, 4), index=np.int64):
     if values is None:

@@ -8,6 +8,8 @@ import pytest
 from coredispatch_sparse import kernels
 from coredispatch_sparse.csr import CSR
 
+pytestmark = pytest.mark.once
+
 # Rows without elements stand first, in the middle, in pairs and last: every place where a
 # reduceat over unfiltered row starts would shift a neighbour's value into the empty row.
 EMPTY_ROWS = [

@@ -11,6 +11,8 @@ pytest.importorskip("numba")
 
 from coredispatch_sparse import numba_kernels
 
+pytestmark = pytest.mark.once
+
 SHAPES = [(0, 3), (3, 0), (1, 1), (5, 7), (33, 20), (40, 300)]
 
 
