@@ -92,7 +92,13 @@ def _lose_a_rank(folder: Path, launcher: str, seed: int) -> bool:
     return killed
 
 
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 8), marks=pytest.mark.slow)])
+# COREDISPATCH_KILLED=20 kills a rank at twenty moments.
+MOMENTS = int(os.environ.get("COREDISPATCH_KILLED", "8"))
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(2, MOMENTS), marks=pytest.mark.slow)]
+)
 def test_a_rank_killed_from_outside(tmp_path: Path, mpirun: Any, seeds: range) -> None:
     """No hang, no lost commit, and the weights of training that nothing has disturbed."""
     model, optimizer = killed_program.model_and_optimizer()
