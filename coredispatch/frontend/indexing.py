@@ -12,6 +12,7 @@ from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import bool_, uint8
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.sizes import Symbol
 from coredispatch.registry.wiring import HOOKS, SLOTS
 
 #: kinds of NumPy arrays that operators take in a tensor's place
@@ -76,7 +77,7 @@ def assign(target: Any, index: Any, value: Any) -> None:
 def _is_view(index: tuple[Any, ...]) -> bool:
     """Whether ``x[index]`` is a view: no tensor, list or bool among the items."""
     return all(
-        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
+        item is None or item is Ellipsis or type(item) is int or isinstance(item, (slice, Symbol))
         for item in index
     )
 

@@ -421,7 +421,8 @@ class Expression(Symbol):
         return self.table.ask(">=", self, other) if _operand(other) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.terms)
+        # A key of a dict is looked at by the program; this package's own dicts tell symbols apart.
+        return hash(self._forced() if _asked_by_program() else self.terms)
 
     def __bool__(self) -> bool:
         return self.table.ask("!=", self, 0)

@@ -88,6 +88,93 @@ def test_a_cache_that_grows_has_one_graph(kept: str) -> None:
     assert graphs(fast) <= 3 and fast.captures <= 5
 
 
+class Written:
+    """A cache that is written in place, up to a position in some place of its own."""
+
+    def __init__(self, first: Any, get: Callable[[Any], int], put: Callable[[Any, int], None]):
+        self.cache, self.place, self.get, self.put = cd.zeros(2, 20, 3), first, get, put
+
+    def step(self, x: Any) -> Any:
+        at = self.get(self)
+        self.cache[:, at] = x
+        self.put(self, at + 1)
+        keys = self.cache[:, : at + 1]
+        return (keys @ x[..., None]).softmax(1).mT @ keys
+
+
+def _set_attribute(state: Any, at: int) -> None:
+    state.place = at
+
+
+def _set_entry(state: Any, at: int) -> None:
+    state.place["at"] = at
+
+
+def _set_pair(state: Any, at: int) -> None:
+    state.place = ("text", at)
+
+
+POSITIONS: dict[str, tuple[Callable[[], Any], Any, Any]] = {
+    "attribute": (lambda: 0, lambda s: s.place, _set_attribute),
+    "entry of a dict": (lambda: {"at": 0}, lambda s: s.place["at"], _set_entry),
+    "tuple": (lambda: ("text", 0), lambda s: s.place[1], _set_pair),
+}
+
+
+@pytest.mark.parametrize("kept", POSITIONS)
+def test_a_position_that_grows_has_one_graph(kept: str) -> None:
+    first, get, put = POSITIONS[kept]
+
+    def drive(state: Any, step: Any) -> Any:
+        found = [step(cd.ones(2, 3) * n).tolist() for n in range(12)]
+        put(state, 3)  # from the front again
+        return found, [step(cd.ones(2, 3)).tolist() for _ in range(3)], get(state)
+
+    fast = served(lambda: Written(first(), get, put), drive)
+    assert fast.eager_calls == 0 and fast.given_up is None
+    assert graphs(fast) <= 3 and fast.captures <= 4
+
+
+def test_a_position_that_python_needs_stays_a_number() -> None:
+    class Counted:
+        def __init__(self) -> None:
+            self.rows, self.at = cd.arange(9.0), 2
+
+        def step(self) -> Any:
+            self.at += 1
+            return sum(self.rows[: self.at][i] * i for i in range(self.at))
+
+    fast = served(Counted, lambda state, step: [step().item() for _ in range(6)])
+    assert fast.eager_calls == 0
+    assert any("at is needed as a number" in what for what, _ in fast.sizes.told())
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_state_with_a_history_goes_through_graphs(grows: bool) -> None:
+    """Its gradients go on to the parameters by way of every call before."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.state = cd.ones(1, 2)
+
+        def step(self, x: Any) -> Any:
+            new = (self.linear(x) + self.state[-1:]).tanh()
+            self.state = cd.cat([self.state, new]) if grows else new
+            return self.state.square().mean()
+
+    def drive(net: Any, step: Any) -> Any:
+        losses = [step(cd.ones(1, 2) * n) for n in range(6)]
+        sum(losses[1:], losses[0]).backward()
+        values = (*losses, *net.linear.weight.grad.flatten(), *net.linear.bias.grad)
+        return [round(value.item(), 5) for value in values]
+
+    fast = served(Recurrent, drive)
+    assert fast.eager_calls == 0 and not fast.problems
+    assert graphs(fast) <= 3
+
+
 def test_sizes_of_the_state_are_told_and_asked() -> None:
     class Window:
         def __init__(self) -> None:

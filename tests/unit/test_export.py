@@ -222,6 +222,33 @@ def test_a_size_that_the_program_fixes() -> None:
         of(lambda x: x.reshape(2, 2, 4), cd.ones(4, 4), shapes=({0: Dim.DYNAMIC},))
 
 
+def _counted(x: Any) -> Any:
+    at = 0
+    while at < x.shape[0]:
+        x, at = x + 1, at + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: sum(x[i] * i for i in range(x.shape[0])),
+        lambda x: sum(row for row in x),
+        lambda x: {3: x, 5: x * 2}.get(x.shape[0], x + 1),
+        _counted,
+    ],
+)
+def test_a_loop_over_an_open_size_fixes_it(program: Any) -> None:
+    with pytest.raises(UserError, match=r"(?s)Constraints violated.*test_export.py:\d+ in"):
+        of(program, cd.ones(3, 4), shapes=({0: BATCH},))
+    with pytest.raises(UserError, match=r"specialized it to be a constant \(3\).*test_export.py"):
+        of(program, cd.ones(3, 4), shapes=({0: Dim.DYNAMIC},))
+    found = of(program, cd.ones(3, 4), shapes=({0: Dim.AUTO},))
+    assert found.module()(cd.ones(3, 4)).tolist() == program(cd.ones(3, 4)).tolist()
+    with pytest.raises(GuardError, match="3, and it is 5"):
+        found.module()(cd.ones(5, 4))
+
+
 def test_derived_dims() -> None:
     half = Dim("half", min=1)
     program = of(lambda x: x.reshape(2, -1), cd.ones(6), shapes=({0: 2 * half},))

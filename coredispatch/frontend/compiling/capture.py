@@ -61,7 +61,7 @@ class Capture:
     ) -> None:
         self.fn, self.given, self.dynamic = fn, given, dynamic
         self.sizes, self.open = sizes, open_
-        self.places: dict[str, list[SizeOf]] = {}  # symbol -> where in Python's state it stands
+        self.places: dict[str, list[Any]] = {}  # symbol -> where in Python's state it stands
         self.outside = given  # what the caller gave, where ``given`` shows symbols
         self.reason: str | None = None  # why there is no program, where nothing was refused
         self.recorder = Recorder(self.origin, whole)
@@ -107,6 +107,9 @@ class Capture:
     def symbol(self, record: Record, counted: bool) -> Any:
         """A number of Python's state that differs from call to call: an input of the graph."""
         value = record.value
+        if self.recorder.table is not None and record.place in self.sizes.state_numbers:
+            if type(value) is int and value > 1:
+                return self.opened(record, value)
         if self.recorder.plain and not counted:
             return value
         self.recorder.symbols = True
@@ -123,18 +126,22 @@ class Capture:
             return tensor
         if any(base_of(leaf) is tensor for leaf in self.outside.tensors):
             return tensor
-        own = {recorder.table.variables[name].example: name for name in self.places}
         for dim in dims:
-            place, n = SizeOf(Part(record, path, tensor), dim), sizes[dim]
-            name = own.setdefault(n, f"t{len(self.places)}")
-            if name not in self.places:
-                node = recorder.placeholder(place.key, n, Origin(place.key, n, "item", place))
-                node.meta["size"] = True
-                recorder.size_nodes[name] = node
-            self.places.setdefault(name, []).append(place)
-            sizes[dim] = recorder.table.symbol(name, n, least=2)
+            sizes[dim] = self.opened(SizeOf(Part(record, path, tensor), dim), sizes[dim])
         record.open[path] = frozenset(dims)
         return shown(tensor, tuple(sizes))
+
+    def opened(self, place: Any, n: int) -> Any:
+        """The symbol of a size, or of a number that decides sizes; equal ones are one symbol."""
+        recorder = self.recorder
+        own = {recorder.table.variables[name].example: name for name in self.places}
+        name, key = own.get(n, f"t{len(self.places)}"), str(place.key)
+        if name not in self.places:
+            node = recorder.placeholder(key, n, Origin(key, n, "item", place))
+            node.meta["size"] = True
+            recorder.size_nodes[name] = node
+        self.places.setdefault(name, []).append(place)
+        return recorder.table.symbol(name, n, least=2)
 
     # -- the call --------------------------------------------------------------------------------
 
@@ -295,7 +302,10 @@ class Capture:
 
     def finish_open(self, result: Any, copies: list[Any], before: Any) -> None:
         """Make the program of a call whose sizes were open, and take the call back."""
-        strange = any(t._node is not None or hooks_of(t) for t in self.outside.tensors)
+        sizes = [size for held in self.places.values() for size in held]
+        kept = [size.part.value for size in sizes if isinstance(size, SizeOf)]
+        given = (*self.outside.tensors, *kept)
+        strange = any(t._node is not None or hooks_of(t) for t in given)
         strange = strange and self.watch.differentiates
         try:
             self.finish(result, copies, before)

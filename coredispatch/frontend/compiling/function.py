@@ -164,11 +164,11 @@ class CompiledFunction:
                     key = (key[0], given.key)
             if self.given_up is not None:
                 return self._eagerly(args, kwargs)
-            if known is not None and known.shaped and self.sizes.extend_numbers(given):
+            if known is not None and self._opens_numbers(known, given):
                 self.recompilations.append("a number that decides shapes differs in each call")
                 given = Arguments(args, kwargs, self.moving, self.sizes.open)
-            opening = given.sizes or self.sizes.state
-            if opening and (known is None or given.open_numbers):
+            opening = given.sizes or self.sizes.of_state
+            if opening and (known is None or given.open_numbers or self.sizes.state_numbers):
                 program = self._open_program(key[0], args, kwargs)
                 if program is not None:
                     return self._first_call(program, args, kwargs)
@@ -178,11 +178,18 @@ class CompiledFunction:
         finally:
             self._lock.release()
 
+    def _opens_numbers(self, known: Program, given: Arguments) -> bool:
+        """Whether numbers that decide shapes, and come with another value, become symbols."""
+        origins = known.shaping()
+        kept = [origin.place for origin in origins if origin.kind == "item"]
+        opened = self.sizes.extend_state(kept)
+        return (bool(origins) and self.sizes.extend_numbers(given)) or opened
+
     def _open_program(self, modes: Any, args: Any, kwargs: Any) -> Program | None:
         """A program for all sizes that are open; None where the call is to be captured as it is."""
         for _ in range(_MOST_TRIES):
             given = Arguments(args, kwargs, self.moving, self.sizes.open)
-            if not given.sizes and not self.sizes.state:
+            if not given.sizes and not self.sizes.of_state:
                 return None
             capture = self._run(given, args, kwargs, open_=True)
             if capture.vacant:

@@ -9,7 +9,7 @@ from typing import Any
 from coredispatch.frontend.nn.calling import BackwardHookFunction
 from coredispatch.registry.wiring import GRAPH
 
-__all__ = ["any_hooks", "any_leaf_hooks", "hooks_of", "without_hooks"]
+__all__ = ["any_hooks", "any_leaf_hooks", "hooks_of", "without_history"]
 
 
 def any_leaf_hooks() -> bool:
@@ -44,14 +44,14 @@ def any_hooks(outs: Iterable[Any], inputs: Iterable[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def without_hooks(tensors: Iterable[Any]) -> Iterator[None]:
-    """Inside, no hook sees the gradients of these tensors."""
+def without_history(tensors: Iterable[Any]) -> Iterator[None]:
+    """Inside, gradients end at these tensors, and no hook sees them there."""
     nodes = {id(n): n for n in (t._node or t._accumulator for t in tensors) if n is not None}
-    known = [(node, node.tensor_hooks) for node in nodes.values()]
-    for node, _ in known:
-        node.tensor_hooks = None
+    known = [(node, node.tensor_hooks, node.next_edges) for node in nodes.values()]
+    for node, _, edges in known:
+        node.tensor_hooks, node.next_edges = None, [None] * len(edges)
     try:
         yield
     finally:
-        for node, hooks in known:
-            node.tensor_hooks = hooks
+        for node, hooks, edges in known:
+            node.tensor_hooks, node.next_edges = hooks, edges

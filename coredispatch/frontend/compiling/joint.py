@@ -16,7 +16,7 @@ from coredispatch.frontend.autograd.node import GraphTask
 from coredispatch.frontend.autograd.node import Node as GradientNode
 from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
 from coredispatch.frontend.compiling.by_size import compiled
-from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_hooks
+from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_history
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.recording import Origin, Recorder
 from coredispatch.frontend.compiling.sizes import tangent
@@ -85,8 +85,8 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     mark, looked = len(recorder.steps), len(recorder.decisions)
     before = list(recorder.steps)
     try:
-        # hooks of the inputs see the gradients of each call, outside of the graph
-        with capturing(recorder), enable_grad(), without_hooks(v for _, v in inputs):
+        # what made the inputs, and their hooks, get the gradients of each call from outside
+        with capturing(recorder), enable_grad(), without_history(v for _, v in inputs):
             found = gradients(
                 outs, [v for _, v in inputs], tangents, retain_graph=True, allow_unused=True
             )

@@ -182,11 +182,14 @@ class Program:
         """Those segments that compute with tensors."""
         return [segment for segment in self.segments() if not segment.early]
 
-    @property
-    def shaped(self) -> bool:
-        """Whether numbers among the arguments decide shapes in it."""
+    def shaping(self) -> list[Origin]:
+        """Where the numbers come from that decide shapes in it."""
         decisions = [segment.decision for segment in self.segments()]
-        return any(d is not None and d.early and d.what == SHAPES for d in decisions)
+        asked: set[Node] = set()
+        for decision in decisions:
+            if decision is not None and decision.early and decision.what == SHAPES:
+                asked |= made_by(decision.node)
+        return [origin for node, origin in self.inputs if node in asked]
 
     def leaves(self) -> list[Leaf]:
         """All ends."""

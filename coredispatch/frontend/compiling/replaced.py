@@ -15,7 +15,6 @@ import numpy as np
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.records import Record, equal
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value
 
@@ -48,6 +47,11 @@ class Part:
         self.record, self.path, self.holder, self.value = record, path, record.holder, value
         self.key = "_".join(map(str, (record.key, *path)))
         self.how = record.how + "".join(f"[{key!r}]" for key in path)
+
+    @property
+    def place(self) -> Any:
+        """Where it stands."""
+        return self.record.place, self.path
 
     def now(self) -> Any:
         """What it is now."""
@@ -132,7 +136,7 @@ def _described(tensor: Any, dims: Mapping[Path, Any] | None, path: Path) -> Any:
 
 def may_grow(tensor: Any) -> bool:
     """Whether sizes of a tensor of Python's state can be symbols."""
-    if type(tensor) is not Tensor or tensor.keys & AUTOGRAD or attributes_of(tensor):
+    if type(tensor) is not Tensor or attributes_of(tensor):
         return False
     alone = tensor._view is None and tensor._grad is None
     return alone and type(tensor.raw) is np.ndarray and order_of(tensor.raw) is not None

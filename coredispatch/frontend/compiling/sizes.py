@@ -10,12 +10,10 @@ served by the program that it gave.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import ref
 
-from coredispatch._frames import in_package
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.compiling.recording import Recorder
@@ -37,23 +35,11 @@ __all__ = ["Length", "OpenSizes", "Sized", "mark", "opened", "questions", "shown
 _META = Device("meta")
 
 
-def _by_program() -> bool:
-    """Whether the caller of the caller is the program's own code."""
-    return not in_package(sys._getframe(2).f_code.co_filename)
-
-
 class _Seen:
-    """What both kinds of numbers show of themselves: their texts and hashes are those of numbers.
-
-    A key of a dict is looked at by the program; the caches of this package tell symbols apart.
-    """
+    """What both kinds of numbers show of themselves: their texts are those of numbers."""
 
     __slots__ = ()
     _forced: Callable[[], Any]
-    terms: Any
-
-    def __hash__(self) -> int:
-        return hash(self._forced() if _by_program() else self.terms)
 
     def __repr__(self) -> str:
         return repr(self._forced())
@@ -167,7 +153,9 @@ class OpenSizes:
         open: ``(tensor, dim)`` of those that are; ``("number", place)`` of numbers that decide any.
         fixed: those that the program needs as numbers -> the line that does, None if nobody knows.
         state: place in Python's state -> path of a tensor there -> the dimensions that differ.
-        fixed_state: ``(place, path, dim)`` -> which size the program needs as a number, and where.
+        state_numbers: the places in Python's state of numbers that decide sizes.
+        fixed_state: ``(place, path, dim)``, or the place of a number -> which size the program
+            needs as a number, and where.
         problem: why no size is open any more, with the line; None while some may be.
     """
 
@@ -176,6 +164,7 @@ class OpenSizes:
         self.open: set[tuple[Any, int]] = set()
         self.fixed: dict[tuple[Any, int], Any] = {}
         self.state: dict[Any, dict[Any, set[int]]] = {}
+        self.state_numbers: set[Any] = set()
         self.fixed_state: dict[Any, tuple[str, Any]] = {}
         self.problem: tuple[str, Any] | None = None
         self.before: list[Any] | None = None
@@ -211,7 +200,11 @@ class OpenSizes:
                 self._fix(size, forced[name].where)
         return bool(forced)
 
-    def _fix(self, size: SizeOf, where: Any) -> None:
+    def _fix(self, size: Any, where: Any) -> None:
+        if not isinstance(size, SizeOf):
+            self.fixed_state[size.place] = size.how, where
+            self.state_numbers.discard(size.place)
+            return
         place, path = size.part.record.place, size.part.path
         self.fixed_state[place, path, size.dim] = size.how, where
         dims = self.state.get(place, {})
@@ -255,6 +248,17 @@ class OpenSizes:
         self.open |= found
         return bool(found)
 
+    def extend_state(self, numbers: Iterable[Any]) -> bool:
+        """Open numbers of the state that decide sizes, by their records; whether there are any."""
+        if self.dynamic is False or self.problem is not None:
+            return False
+        found = {
+            record.place for record in numbers if type(record.now()) is int and record.now() > 1
+        }
+        found -= self.fixed_state.keys() | self.state_numbers
+        self.state_numbers |= found
+        return bool(found)
+
     def close_numbers(self, where: Any) -> bool:
         """Take numbers for numbers, where no program came of them; whether any were open."""
         found = [key for key in self.open if key[0] == "number"]
@@ -279,7 +283,13 @@ class OpenSizes:
 
     def give_up(self, why: str, where: Any) -> None:
         """Take all sizes for numbers from now on."""
-        self.open, self.state, self.problem = set(), {}, (why, where)
+        self.open, self.state, self.state_numbers = set(), {}, set()
+        self.problem = (why, where)
+
+    @property
+    def of_state(self) -> bool:
+        """Whether sizes of Python's state are open, or numbers there that decide sizes."""
+        return bool(self.state or self.state_numbers)
 
 
 def _check_mark(tensor: Any, dim: int, guard: Guard) -> None:
@@ -442,7 +452,7 @@ def tangent(out: Any) -> Any:
 
 
 def questions(
-    table: SymbolTable, count: int, first: int, places: dict[str, list[SizeOf]]
+    table: SymbolTable, count: int, first: int, places: dict[str, list[Any]]
 ) -> Callable[[list[Any]], bool]:
     """``hold(leaves)``: whether sizes answer what was asked of them as those of the example did.
 

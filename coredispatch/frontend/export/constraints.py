@@ -118,6 +118,10 @@ def _narrow(
     if (least, most) == (variable.least, variable.greatest):
         return
     hint = shapes.hints.get(name)
+    if least == most and isinstance(hint, DimHint) and hint.kind == "DYNAMIC" and not deferred:
+        problems.append(_constant(name, int(least), guard))
+        fixes.append(f"{name} = {int(least)}")
+        return
     if isinstance(hint, DimHint) or deferred:
         variable.least, variable.greatest = least, most
         return

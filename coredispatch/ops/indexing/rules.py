@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from coredispatch.registry.model.errors import (
     IndexTypeError,
     ShapeError,
 )
-from coredispatch.registry.model.sizes import Symbol
+from coredispatch.registry.model.sizes import Symbol, as_int
 
 __all__ = ["count_true", "gathered", "index_selected", "indexed", "rows_fit", "scattered"]
 
@@ -42,7 +41,7 @@ def _item(item: Any) -> Any:
     if isinstance(item, bool):
         return _Array((), (int(item),))
     if isinstance(item, slice):
-        if item.step is not None and operator.index(item.step) < 1:
+        if item.step is not None and as_int(item.step) < 1:
             raise ArgumentError("the step of a slice must be greater than zero", fix="use flip")
         return item
     if isinstance(item, (list, tuple)):
@@ -50,7 +49,7 @@ def _item(item: Any) -> Any:
     if hasattr(item, "shape") and hasattr(item, "dtype"):
         return _tensor(item)
     try:
-        return operator.index(item)
+        return as_int(item)
     except TypeError:
         raise IndexTypeError(
             f"a {type(item).__name__} is no index",
