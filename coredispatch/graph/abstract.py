@@ -61,6 +61,7 @@ class Abstract(Traced):
 
     info: ValueInfo
     inside: Value
+    without_history = "differentiate what the program gives when it runs: nothing ran yet"
 
     @property
     def shape(self) -> Any:

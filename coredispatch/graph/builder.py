@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from keyword import iskeyword
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +17,38 @@ from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.symbols import Expression, SymbolTable
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Device, DType, Value, default_dtype, dtype_of
+from coredispatch.registry import TABLE
 
 __all__ = ["Builder"]
+
+
+class _OpenSizes(SymbolTable):
+    """The sizes of a program that is written before its inputs are there: none has a number."""
+
+    def guard(self, sign: str, left: Any, right: Any, *, forced: bool = False) -> None:
+        """Keep that ``left sign right``; refuse a size that the program needs as a number."""
+        if forced:
+            raise GraphError(
+                "{}:{} in {}: the size {} is needed as a number, ".format(*self.source(), left)
+                + "and is known when the program runs",
+                fix="give the placeholder an int for this size, or compute with tensors "
+                "(sum, mean, arange(size)) where there is a loop, len() or int()",
+            )
+        super().guard(sign, left, right)
+
+
+class _Recorder(AbstractRecorder):
+    """Fills the graph of one builder."""
+
+    def _leaf(self, value: Any) -> Any:
+        found = Abstract.of(value)
+        if found is not None and found.recorder is not self:
+            raise GraphError(
+                f"{found.node.name!r}, a tensor of shape {tuple(found.info.shape)}, belongs to "
+                "another Builder",
+                fix="write a program with one Builder, or feed one's results to the other",
+            )
+        return super()._leaf(value)
 
 
 class Builder:
@@ -45,8 +78,8 @@ class Builder:
     def __init__(self) -> None:
         load()
         self.variables: dict[str, Any] = {}
-        self._symbols = SymbolTable(source)
-        self._recorder = AbstractRecorder({}, self._constant, self._symbols)
+        self._symbols = _OpenSizes(source)
+        self._recorder = _Recorder({}, self._constant, self._symbols)
         self._inputs: dict[str, Node] = {}
         self._modes: list[tracing] = []
         self._programs: dict[Any, Graph] = {}
@@ -72,11 +105,12 @@ class Builder:
     ) -> Any:
         """An input. A size is an int, or open: a name, one size wherever it stands, or None.
 
-        Raises :class:`GraphError` for a name that is taken, or is no name.
+        Raises :class:`GraphError` for a name that is taken, or is no name, and for what is no
+        shape, dtype or device.
         """
         self._check_name(name)
         recorder, graph = self._recorder, self.graph
-        sizes = tuple(self._size(name, dim, size) for dim, size in enumerate(shape))
+        info = self._described(name, shape, dtype, device)
         last = next(reversed(self._inputs.values()), graph._root)
         following = graph._insert_after is last  # nothing else was written yet
         with graph.inserting_after(last) if last is not graph._root else graph.inserting_before():
@@ -86,8 +120,27 @@ class Builder:
         if recorder.head is last:
             recorder.head = node
         self._inputs[name] = node
-        info = ValueInfo(sizes, dtype or default_dtype(), Device(device))
         return recorder.input(node, info)
+
+    def _described(self, name: str, shape: Any, dtype: Any, device: Any) -> ValueInfo:
+        if not isinstance(shape, Sequence) or isinstance(shape, str):
+            raise GraphError(
+                f"the placeholder {name!r} has the shape {shape!r}",
+                fix="give a tuple: (3, 4), ('batch', 4) or () for a number",
+            )
+        if dtype is not None and not isinstance(dtype, DType):
+            raise GraphError(
+                f"the placeholder {name!r} has the dtype {dtype!r}", fix="give one: cd.float32"
+            )
+        place = Device(device)
+        known = TABLE.snapshot.order.by_name
+        if place.type not in known:
+            raise GraphError(
+                f"the placeholder {name!r} lies on {str(place)!r}, which no plugin brings",
+                fix="use device='cpu', or install and load the plugin of the device",
+            )
+        sizes = tuple([self._size(name, dim, size) for dim, size in enumerate(shape)])
+        return ValueInfo(sizes, dtype or default_dtype(), place)
 
     def variable(self, name: str, tensor: Any) -> Any:
         """A tensor with data that the program reads, and may write to, by name."""
@@ -112,21 +165,23 @@ class Builder:
         self._modes.pop().__exit__(*error)
 
     def _size(self, name: str, dim: int, size: Any) -> Any:
-        if isinstance(size, str):
+        if isinstance(size, str) and _is_name(size):
             return self._symbols.symbol(size, 7)
         if size is None:
             return self._symbols.symbol(f"{name}_{dim}", 7)
-        if type(size) is int and size >= 0:
-            return size
+        if hasattr(size, "__index__") and type(size) is not bool and operator.index(size) >= 0:
+            return operator.index(size)
         raise GraphError(
-            f"size {size!r} of the placeholder {name!r}", fix="use an int, a name, or None"
+            f"the placeholder {name!r} has size {size!r} in dimension {dim}",
+            fix="use an int of at least 0, a name such as 'batch' for one that is open, or None",
         )
 
     def _check_name(self, name: Any) -> None:
-        if not (isinstance(name, str) and name.isidentifier()):
-            raise GraphError(f"{name!r} is no name", fix="use an identifier")
+        if not _is_name(name):
+            raise GraphError(f"{name!r} is no name", fix="use an identifier such as 'x'")
         if name in self._inputs or name in self.variables:
-            raise GraphError(f"there is a placeholder or variable {name!r} already")
+            kind = "placeholder" if name in self._inputs else "variable"
+            raise GraphError(f"there is a {kind} {name!r} already", fix="use another name")
 
     def _constant(self, tensor: Any) -> str:
         name = f"constant_{len(self.variables)}"
@@ -143,13 +198,22 @@ class Builder:
         :class:`GraphError` for what is missing, unknown, or of another shape or dtype.
         """
         graph = self.program(fetches)
-        values = {self._named(key): value for key, value in feed.items()}
-        needed = {node.target for node in graph.placeholders if node.users}
-        missing = sorted(needed - set(values))
-        if missing:
+        if not isinstance(feed, Mapping):
             raise GraphError(
-                f"the placeholder {missing[0]!r} has no value", fix=f"feed {{{missing[0]!r}: ...}}"
+                f"the feed is of type {type(feed).__name__}",
+                fix="give a dict with a tensor for each placeholder, {'x': tensor}",
             )
+        values = {self._named(key): value for key, value in feed.items()}
+        for node in graph.placeholders:
+            if node.users and node.target not in values:
+                user = next(iter(node.users))
+                what = (
+                    "it is fetched" if user.op == "output" else f"{user.name!r} is computed of it"
+                )
+                raise GraphError(
+                    f"the placeholder {node.target!r} has no value, and {what}",
+                    fix=f"feed {{{node.target!r}: a tensor of shape {_shown(node.meta['value'])}}}",
+                )
         self._check(values)
         given = [values.get(node.target) for node in graph.placeholders]
         return Interpreter(SimpleNamespace(**self.variables), graph=graph).run(*given)
@@ -173,46 +237,95 @@ class Builder:
         found = Abstract.of(value)
         if found is not None and found.recorder is self._recorder:
             return found.node
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if value is None or isinstance(value, (bool, int, float)):
             return value
+        what = repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
+        if found is not None:
+            what = f"{found.node.name!r} of another builder"
+        elif isinstance(value, Value):
+            what = f"a tensor with data of shape {tuple(value.raw.shape)}"
         raise GraphError(
-            f"{value!r} is nothing that this builder computes", fix="fetch tensors of the builder"
+            f"{what} is nothing that this builder computes",
+            fix="fetch what operators gave for placeholders and variables of this builder",
         )
 
     def _named(self, key: Any) -> str:
         found = Abstract.of(key)
         name = key if found is None else found.node.target
         if name not in self._inputs:
+            shown = repr(key) if found is None else repr(name)
+            near = get_close_matches(str(name).lower(), list(self._inputs), 1, 0.5)
             raise GraphError(
-                f"{key!r} is no placeholder", fix=f"there are: {', '.join(self._inputs) or 'none'}"
+                f"{shown} is no placeholder of this builder",
+                fix=(f"did you mean {near[0]!r}? " if near else "")
+                + f"There are: {', '.join(self._inputs) or 'none'}",
             )
         return str(name)
 
     def _check(self, values: dict[str, Any]) -> None:
         """Values have the shapes and dtypes of their placeholders, and open sizes agree."""
         sizes: dict[str, int] = {}
+        where: dict[str, str] = {}  # size -> the placeholder that has it, fed before
         for name, value in values.items():
             info: ValueInfo = self._inputs[name].meta["value"]
-            if not isinstance(value, Value):
+            if not isinstance(value, Value) or Abstract.of(value) is not None:
+                what = f"a value of type {type(value).__name__}"
+                what = "a tensor without data" if isinstance(value, Value) else what
                 raise GraphError(
-                    f"{name!r} is fed with {type(value).__name__}",
-                    fix="feed a tensor: cd.tensor(...)",
+                    f"the placeholder {name!r} is fed with {what}",
+                    fix=f"feed a tensor with data, of shape {_shown(info)}: cd.tensor(...)",
                 )
-            shape = tuple(value.raw.shape)
             if dtype_of(value) is not info.dtype:
-                raise GraphError(f"{name!r} is {info.dtype}, and is fed with {dtype_of(value)}")
-            fits = len(shape) == len(info.shape)
-            for size, wanted in zip(shape, info.shape):
-                if isinstance(wanted, Expression):
-                    fits = fits and sizes.setdefault(str(wanted), size) == size
-                else:
-                    fits = fits and size == wanted
-            if not fits:
-                known = "".join(f", where {key} = {n}" for key, n in sizes.items())
                 raise GraphError(
-                    f"{name!r} has the shape {info.shape}, and is fed with {shape}{known}"
+                    f"the placeholder {name!r} is {info.dtype}, and is fed with {dtype_of(value)}",
+                    fix=f"convert the tensor: .to({info.dtype})",
                 )
+            device = value.device  # type: ignore[attr-defined]
+            if device.type != info.device.type:
+                raise GraphError(
+                    f"the placeholder {name!r} lies on {str(info.device)!r}, and is fed with a "
+                    f"tensor on {str(device)!r}",
+                    fix=f"move the tensor: .to({str(info.device)!r})",
+                )
+            self._check_shape(name, tuple(value.raw.shape), info, sizes, where)
         for guard in self.guards:
             if guard.names() <= set(sizes) and not guard.holds(sizes):
-                where = "" if guard.where is None else " ({}:{} in {})".format(*guard.where)
-                raise GraphError(f"the program was written for sizes with {guard}{where}")
+                line = "" if guard.where is None else " ({}:{} in {})".format(*guard.where)
+                given = ", ".join(f"{size} = {sizes[size]}" for size in sorted(guard.names()))
+                raise GraphError(
+                    f"the program was written for sizes with {guard}{line}, and is fed with "
+                    f"{given}",
+                    fix="feed other sizes, or write a program for these",
+                )
+
+    def _check_shape(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        info: ValueInfo,
+        sizes: dict[str, int],
+        where: dict[str, str],
+    ) -> None:
+        fits, known = len(shape) == len(info.shape), ""
+        for size, wanted in zip(shape, info.shape):
+            if isinstance(wanted, Expression):
+                text = str(wanted)
+                where.setdefault(text, name)
+                if sizes.setdefault(text, size) != size:
+                    fits, known = False, f", where {text} = {sizes[text]} by {where[text]!r}"
+            else:
+                fits = fits and size == wanted
+        if not fits:
+            raise GraphError(
+                f"the placeholder {name!r} has the shape {_shown(info)}, and is fed with "
+                f"{shape}{known}",
+                fix="feed a tensor of that shape, or declare the placeholder with another one",
+            )
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and text.isidentifier() and not iskeyword(text)
+
+
+def _shown(info: ValueInfo) -> str:
+    return str(info.shape)

@@ -83,8 +83,15 @@ def test_mistakes_are_told_where_they_are_made() -> None:
         builder.placeholder("x", (1,))
     with pytest.raises(GraphError, match="no name"):
         builder.placeholder("a b", (1,))
-    with pytest.raises(GraphError, match="size -1"):
-        builder.placeholder("z", (-1,))
+    for wrong, message in (
+        (((-1,),), "size -1 in dimension 0"),
+        ((("a b",),), "size 'a b' in dimension 0"),
+        ((2,), "has the shape 2"),
+        (((2,), "float32"), "has the dtype 'float32'"),
+        (((2,), None, "gpux"), "which no plugin brings"),
+    ):
+        with pytest.raises(GraphError, match=f"(?s)'z' .*{message}.*fix:"):
+            builder.placeholder("z", *wrong)
     with pytest.raises(GraphError, match="tensor with data"):
         builder.variable("v", x)
     total = x.sum()
@@ -92,28 +99,51 @@ def test_mistakes_are_told_where_they_are_made() -> None:
         (cd.ones(2, 5), r"fed with \(2, 5\)"),
         (cd.ones(4), r"fed with \(4,\)"),
         (cd.ones(2, 4, dtype=cd.int64), "fed with cd.int64"),
-        ([1.0], "fed with list"),
+        ([1.0], "fed with a value of type list"),
+        (x, "fed with a tensor without data"),
+        (cd.ones(2, 4, device="meta"), "fed with a tensor on 'meta'"),
     ):
-        with pytest.raises(GraphError, match=message):
+        with pytest.raises(GraphError, match=f"(?s)'x' .*{message}.*fix:"):
             builder.run({"x": wrong}, total)
-    with pytest.raises(GraphError, match="'q' is no placeholder"):
-        builder.run({"q": cd.ones(1)}, total)
-    with pytest.raises(GraphError, match="nothing that this builder computes"):
-        builder.run({"x": cd.ones(1, 4)}, cd.ones(1))
+    with pytest.raises(GraphError, match="(?s)'X' is no placeholder.*did you mean 'x'"):
+        builder.run({"X": cd.ones(1)}, total)
+    with pytest.raises(GraphError, match=r"(?s)'x' has no value, and 'sum_\d'.*shape \(n, 4\)"):
+        builder.run({}, total)
+    with pytest.raises(GraphError, match="the feed is of type list"):
+        builder.run([cd.ones(1, 4)], total)  # type: ignore[arg-type]
+    with pytest.raises(cd.AutogradError, match="nothing ran yet"):
+        total.backward()
+    other = Builder().placeholder("x", ("n", 4))
+    for wrong in (cd.ones(1), "total", other):
+        with pytest.raises(GraphError, match="nothing that this builder computes"):
+            builder.run({"x": cd.ones(1, 4)}, wrong)
+    with pytest.raises(GraphError, match="belongs to another Builder"):
+        x + other
+
+
+@pytest.mark.parametrize("read", [len, list, lambda x: range(x.shape[0]), lambda x: int(x.size(0))])
+def test_an_open_size_is_no_number(read: Any) -> None:
+    builder = Builder()
+    x = builder.placeholder("x", ("n", 4))
+    with pytest.raises(GraphError, match=r"test_graph_builder.py:\d+ in .*size n is needed"):
+        read(x)
+    double = x * 2  # nothing of it stays
+    for rows in (1, 3):
+        assert builder.run({"x": cd.ones(rows, 4)}, double).tolist() == [[2.0] * 4] * rows
 
 
 def test_open_sizes_agree_and_their_questions_are_kept() -> None:
     builder = Builder()
     x, y = builder.placeholder("x", ("n",)), builder.placeholder("y", ("n",))
     both = x + y
-    with pytest.raises(GraphError, match=r"fed with \(3,\), where n = 2"):
+    with pytest.raises(GraphError, match=r"fed with \(3,\), where n = 2 by 'x'"):
         builder.run({"x": cd.ones(2), "y": cd.ones(3)}, both)
 
     def half(value: Any) -> Any:
         return value[:3] if value.shape[0] > 3 else value
 
     short = half(x)
-    with pytest.raises(GraphError, match="n > 3"):
+    with pytest.raises(GraphError, match=r"n > 3 .*fed with n = 2"):
         builder.run({"x": cd.ones(2)}, short)
     assert builder.run({"x": cd.ones(5)}, short).shape == (3,)
 

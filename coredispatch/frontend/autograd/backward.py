@@ -46,6 +46,7 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
             if isinstance(output.raw, Wrapper):
                 inside = type(output.raw).__name__
                 fix = f"differentiate the tensor inside, {inside}.of(x).value: it has the history"
+                fix = getattr(output.raw, "without_history", fix)
             raise AutogradError(
                 f"element {number} of tensors does not require grad and does not have a grad_fn",
                 fix=fix,
