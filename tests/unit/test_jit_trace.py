@@ -268,3 +268,27 @@ def test_a_view_that_was_written_is_traced_with_gradients() -> None:
         cd.testing.assert_close(got, wanted)
         one, other = (cd.autograd.grad(y.sum(), x)[0] for y in (got, wanted))
         cd.testing.assert_close(one, other)
+
+
+class Nested(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: cd.Tensor) -> cd.Tensor:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("capture", ["trace", "script", "fx"])
+def test_modules_in_two_hundred_levels(capture: str) -> None:
+    x = cd.randn(1, 2)
+    net: nn.Module = nn.Tanh()
+    net(x)  # what is imported on first use is not imported that deep
+    for _ in range(200):
+        net = Nested(net)
+    if capture == "trace":
+        made = cd.jit.trace(net, x, check_trace=False)
+    else:
+        made = cd.jit.script(net) if capture == "script" else cd.fx.symbolic_trace(net)
+    assert made(x).equal(x.tanh())
+    assert len(list(net.named_modules())) == 201

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from coredispatch.frontend.fx.graph_module import GraphModule
 from coredispatch.frontend.fx.node import has_side_effect
 from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase
+from coredispatch.frontend.nn import calling
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.container import Sequential
 from coredispatch.frontend.nn.parameter import Parameter
@@ -176,7 +177,10 @@ class Tracer(TracerBase):
 
     def path_of_module(self, mod: Module) -> str:
         """The dotted path of a submodule. Raises ``NameError`` where there is none."""
-        for path, module in self.root.named_modules():
+        known = (self.submodule_paths or {}).get(mod)
+        if known is not None:
+            return known
+        for path, module in self.root.named_modules():  # one that came while it was traced
             if module is mod:
                 return path
         raise NameError("module is not installed as a submodule")
@@ -360,7 +364,8 @@ class Tracer(TracerBase):
         seen: dict[str, Any] = {}
 
         def call(module: Module, *args: Any, **kwargs: Any) -> Any:
-            forward = functools.partial(original, module)
+            plain = module._hooks is None and not calling.GLOBAL
+            forward = module.forward if plain else functools.partial(original, module)
             return tracer.call_module(module, forward, args, kwargs)
 
         def put(owner: Any, name: str, value: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
 from typing import Any
 
 from coredispatch.graph.codegen import PythonCode
@@ -14,30 +13,23 @@ __all__ = ["explained"]
 _CLASSES: dict[type, Any] = {}
 
 
-def explained(function: Callable[..., Any], code: PythonCode, filename: str) -> Callable[..., Any]:
-    """``function`` whose errors name the user's line, and are RuntimeErrors as well."""
-
-    def run(*args: Any) -> Any:
-        try:
-            return function(*args)
-        except Exception as error:
-            if getattr(error, "_script_line", False):
-                raise
-            place = _place(error, code, filename)
-            if isinstance(error, (RuntimeError, ScriptError)):
-                error.add_note(place)
-                error._script_line = True  # type: ignore[union-attr]
-                raise
-            made = _class(type(error))
-            if made is None:
-                error.add_note(place)
-                raise
-            text = f"{place}\n{type(error).__name__}: {error}"
-            new = made(text)
-            new._script_line = True
-            raise new from error
-
-    return run
+def explained(error: Exception, code: PythonCode, filename: str) -> Exception:
+    """What a program raises for ``error``: it names the user's line, and is a RuntimeError."""
+    if getattr(error, "_script_line", False):
+        return error
+    place = _place(error, code, filename)
+    if isinstance(error, (RuntimeError, ScriptError)):
+        error.add_note(place)
+        error._script_line = True  # type: ignore[union-attr]
+        return error
+    made = _class(type(error))
+    if made is None:
+        error.add_note(place)
+        return error
+    new: Exception = made(f"{place}\n{type(error).__name__}: {error}")
+    new._script_line = True  # type: ignore[attr-defined]
+    new.__cause__ = error
+    return new
 
 
 def _place(error: BaseException, code: PythonCode, filename: str) -> str:

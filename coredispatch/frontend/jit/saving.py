@@ -39,7 +39,7 @@ __all__ = ["load", "save"]
 _FORMAT = "coredispatch script 1"
 #: what of a library module is not its own state
 _NO_STATE = frozenset(
-    "_graph _function _signature _methods _attribute_types original_name training _hooks "
+    "_graph _function _signature _methods _attribute_types original_name training _hooks forward "
     "_parameter_names _buffer_names _module_names".split()
 )
 

@@ -30,13 +30,30 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def compiled(graph: Graph, name: str) -> Any:
-    """The Python function of a graph, under a file name of its own."""
-    global _COUNT
-    _COUNT += 1
-    code, filename = graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>"
-    function = explained(compile_code(code, filename), code, filename)
-    return restoring(function) if "grad_mode" in code.src else function
+class Compiled:
+    """The Python function of a graph, under a file name of its own.
+
+    Attributes:
+        function: takes the module and the inputs. Callers catch what it raises themselves: nested
+            modules are nested calls, of which Python allows a thousand.
+    """
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        global _COUNT
+        _COUNT += 1
+        self.code, self.filename = graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>"
+        function = compile_code(self.code, self.filename)
+        self.function = restoring(function) if "grad_mode" in self.code.src else function
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return self.function(*args)
+        except Exception as error:
+            raise self.explained(error)  # noqa: B904
+
+    def explained(self, error: Exception) -> Exception:
+        """What is raised in the place of an error of the function."""
+        return explained(error, self.code, self.filename)
 
 
 def copied_value(value: Any) -> Any:
@@ -67,15 +84,18 @@ class GraphMethod:
     """A graph as a function of a module and the arguments of a call."""
 
     def __init__(self, graph: Graph, name: str, owner: str) -> None:
-        function = compiled(graph, owner if name == "forward" else f"{owner}.{name}")
-        bound = Signature(graph, name)
+        compiled = Compiled(graph, owner if name == "forward" else f"{owner}.{name}")
+        bound, function = Signature(graph, name), compiled.function
 
         def run(module: Any, *args: Any, **kwargs: Any) -> Any:
             given = bound(args, kwargs)
             recorder = recorder_of_scripts()
-            if recorder is None:
+            if recorder is not None:
+                return call_traced(recorder, lambda *a: compiled(module, *a), graph, module, given)
+            try:
                 return function(module, *given)
-            return call_traced(recorder, lambda *a: function(module, *a), graph, module, given)
+            except Exception as error:
+                raise compiled.explained(error)  # noqa: B904
 
         run.__name__ = name
         self.run, self.signature = run, bound
@@ -126,22 +146,18 @@ class ScriptModule(Module):
         if name == "forward":
             state["_graph"], state["_function"] = graph, method.run
             state["_signature"] = method.signature
-            if type(self).forward is not ScriptModule.forward:  # a class of the user's
-                state["forward"] = method.run.__get__(self)
+            state["forward"] = method.run.__get__(self)
         else:
             state["_methods"][name] = graph
             state[name] = method.run.__get__(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the graph."""
-        function = self._function
-        if function is None:
-            raise OpError(
-                f"{self.original_name!r} has no graph of its own: it has no forward, or was never "
-                "called as a whole in the trace",
-                fix="call the module that it is part of",
-            )
-        return function(self, *args, **kwargs)
+        """Run the graph; a module that has one has it as a method of its own."""
+        raise OpError(
+            f"{self.original_name!r} has no graph of its own: it has no forward, or was never "
+            "called as a whole in the trace",
+            fix="call the module that it is part of",
+        )
 
     @property
     def graph(self) -> Graph:
@@ -267,7 +283,7 @@ class ScriptFunction(Generic[_P, _R]):
     def __init__(self, graph: Graph, name: str, constants: Module) -> None:
         self.graph, self.name, self._constants = graph, name, constants
         self.__name__ = name
-        self._function = compiled(graph, name)
+        self._function = Compiled(graph, name)
         self._signature = Signature(graph, name)
         graph.owning_module = constants
 

@@ -42,10 +42,25 @@ def named_modules(
     if remove_duplicate:
         memo.add(id(self))
     yield prefix, self
-    for name, module in self._modules.items():
-        if module is not None:
-            below = f"{prefix}.{name}" if prefix else name
+    # Deep networks are looked through from deep inside of a call: no recursion.
+    open_ = [(prefix, self, iter(self._modules.items()))]
+    while open_:
+        path, _, rest = open_[-1]
+        name, module = next(rest, ("", None))
+        if module is None:
+            if not name:
+                open_.pop()
+            continue
+        below = f"{path}.{name}" if path else name
+        if type(module).named_modules is not named_modules:
             yield from module.named_modules(memo, below, remove_duplicate)
+        elif id(module) not in memo:
+            if remove_duplicate:
+                memo.add(id(module))
+            elif any(module is above for _, above, _ in open_):
+                raise RecursionError(f"the module {below!r} contains itself")
+            yield below, module
+            open_.append((below, module, iter(module._modules.items())))
 
 
 def modules(self: Module, remove_duplicate: bool = True) -> Iterator[Module]:
