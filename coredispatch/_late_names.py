@@ -156,8 +156,7 @@ LATE_NAMES |= dict.fromkeys(
 LATE_NAMES |= dict.fromkeys(
     (
         "affine_grid_generator feature_alpha_dropout_ grid_sampler grid_sampler_2d "
-        "grid_sampler_3d native_batch_norm native_group_norm native_layer_norm nonzero_static "
-        "segment_reduce"
+        "grid_sampler_3d native_batch_norm native_group_norm native_layer_norm segment_reduce"
     ).split(),
     "frontend.kernel_forms",
 )

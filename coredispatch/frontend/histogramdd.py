@@ -53,7 +53,7 @@ def histogramdd(
             edges.append(given_edges(_NAME, points, i, given))
             continue
         low, high = (None, None) if range is None else range[2 * i : 2 * i + 2]
-        edges.append(even_edges(_NAME, points[:, i], i, given, low, high))
+        edges.append(even_edges(points[:, i], given, low, high, _NAME, i))
     if weight is not None:
         if not isinstance(weight, Tensor):
             raise DTypeError(

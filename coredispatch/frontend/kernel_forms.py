@@ -97,16 +97,6 @@ def native_batch_norm(
     return out, mean, rstd
 
 
-def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The first ``size`` rows of ``nonzero``, filled up with ``fill_value``: a fixed shape."""
-    if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
-    found = input.nonzero()[:size]
-    rest = found.new_full((size - found.shape[0], found.shape[1]), fill_value)
-    joined: Tensor = TABLE.operator("cat")((found, rest))
-    return joined
-
-
 _NOTHING = {
     "sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf"),
 }  # fmt: skip

@@ -27,7 +27,7 @@ _DEVICES = "cpu ipu maia mps mtia vulkan xla xpu".split()
 #: methods that top-level functions of the same name implement
 _FUNCTIONS = (
     "as_strided_scatter conj_physical_ is_conj is_distributed is_neg is_nonzero "
-    "nonzero_static resolve_neg split_with_sizes unsafe_chunk unsafe_split unsafe_split_with_sizes"
+    "resolve_neg split_with_sizes unsafe_chunk unsafe_split unsafe_split_with_sizes"
 ).split()
 
 _REMOVED = {

@@ -33,12 +33,35 @@ def _normal(*shape: int) -> Any:
     return cd.tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
 
 
+def _masked_by_rows(x: Any) -> Any:
+    """As many values as the mask selects, rows, and one row for all."""
+    y = x.clone()
+    y[MASK] = x.flatten()[:SELECTED] * 2
+    y[ROWS] = x[:2] * 3
+    y[~ROWS] = x[0] * 4
+    return y
+
+
+def _masked_by_given(x: Any, values: Any, mask: Any) -> Any:
+    x = x.clone()
+    x[mask] = values
+    return x
+
+
 X = _normal(4, 5)
 MASK = X > 0
+SELECTED = int(MASK.sum())
+ROWS = cd.tensor([True, False, True, False])
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "an index of no dimensions": (lambda x: x[x[:, 0].argmax()], (X,)),
     "masked writes": (_masked, (X,)),
     "a masked write of a tensor": (_masked_by, (X, cd.tensor(3.0))),
+    "masked writes of rows": (_masked_by_rows, (X,)),
+    "cov": (
+        lambda x: cd.cov(x, fweights=TARGETS.new_ones(5), aweights=x[0].detach().abs()),
+        (X,),
+    ),
+    "as_strided": (lambda x: cd.as_strided_copy(x, (2, 3), (1, 2), 4), (X,)),
     "nll_loss": (lambda x: functional.nll_loss(x.log_softmax(1), TARGETS), (X,)),
     "gaussian_nll_loss": (lambda x: functional.gaussian_nll_loss(x, x * 2, x.exp()), (X,)),
     "multilabel_margin_loss": (
@@ -106,6 +129,23 @@ def test_whole(name: str, grad: bool) -> None:
     assert fast.eager_calls == 0 and not fast.problems
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: cd.nonzero_static(x > 0, size=7),
+        lambda x: (x > 0).nonzero_static(size=30, fill_value=9),
+        lambda x: cd.histogramdd(x[:, :2], bins=3),
+        lambda x: cd.histogramdd(x[:, :2], bins=[2, 3], range=[-1.0, 1.0, -2.0, 2.0]),
+    ],
+)
+def test_shapes_that_are_given(program: Any) -> None:
+    fast: Any = cd.compile(program, backend="eager", fullgraph=True)
+    for scale in (1, 2, -1):
+        for a, b in zip(tree_leaves(fast(X * scale)), tree_leaves(program(X * scale))):
+            assert a.tolist() == b.tolist()
+    assert fast.eager_calls == 0
+
+
 def test_the_checks_hold_in_every_call() -> None:
     def loss(x: Any, target: Any) -> Any:
         return functional.nll_loss(x.log_softmax(1), target)
@@ -116,6 +156,16 @@ def test_the_checks_hold_in_every_call() -> None:
         fast(x, cd.tensor([0, 2]))
     with pytest.raises(IndexError, match="target 3 is out of bounds for 3 classes"):
         fast(x, cd.tensor([0, 3]))
+    cov: Any = cd.compile(lambda x, w: cd.cov(x, fweights=w), fullgraph=True)
+    for _ in range(3):
+        cov(x, cd.tensor([1, 2, 1]))
+    with pytest.raises(cd.ArgumentError, match="fweights has a negative element, -2"):
+        cov(x, cd.tensor([1, -2, 1]))
+    puts: Any = cd.compile(_masked_by_given, fullgraph=True)
+    for _ in range(3):
+        puts(cd.ones(4), cd.ones(2, requires_grad=True), ROWS).sum().backward()
+    with pytest.raises(RuntimeError):
+        puts(cd.ones(4), cd.ones(2, requires_grad=True), ~ROWS | ROWS)
     scatter: Any = cd.compile(lambda x, i: x.scatter_reduce(0, i, x, "sum"), fullgraph=True)
     y = cd.ones(3, requires_grad=True)
     for _ in range(3):

@@ -61,6 +61,12 @@ def _variance(found: Any, low: Any, high: Any) -> Exception:
     return ArgumentError("var has a negative element", fix="give variances of at least 0")
 
 
+def _weights(name: str) -> Callable[[Any, Any, Any], Exception]:
+    return lambda found, low, high: ArgumentError(
+        f"{name} has a negative element, {found}", fix="use weights of at least 0"
+    )
+
+
 def _envelope(found: Any, low: Any, high: Any) -> Exception:
     return OpError(
         f"window overlap add min: {found}: the windows leave elements out",
@@ -108,6 +114,8 @@ _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "listed class": _listed_class,
     "mask": _mask,
     "variance": _variance,
+    "fweights": _weights("fweights"),
+    "aweights": _weights("aweights"),
     "envelope": _envelope,
     "input_lengths": _input_length,
     "target_lengths": _target_length,

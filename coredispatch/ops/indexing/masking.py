@@ -17,12 +17,20 @@ from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.rules import broadcast_shapes, exact, indices, same
 from coredispatch.ops.support.samples import BROADCAST_SHAPES, Sample, unary
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import DType, bool_
+from coredispatch.registry.model.dtypes import DType, bool_, int64
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import as_size
 from coredispatch.registry.model.value import dtype_of
 
-__all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "one_hot"]
+__all__ = [
+    "argwhere",
+    "masked_fill",
+    "masked_scatter",
+    "masked_select",
+    "nonzero",
+    "nonzero_static",
+    "one_hot",
+]
 
 
 def _require_mask(mask: Any) -> None:
@@ -169,6 +177,44 @@ def _(self: Tensor, *, as_tuple: bool) -> tuple[Tensor, ...]:
 def argwhere(self: Tensor) -> Tensor:
     """Another name of :func:`nonzero`."""
     return nonzero(self)
+
+
+def _listed(self: Any, size: int, fill_value: int = -1) -> Any:
+    found = np.argwhere(self)[:size]
+    return np.pad(found, ((0, size - len(found)), (0, 0)), constant_values=fill_value)
+
+
+@composite(
+    out=lambda self, size, fill_value=-1: (as_size(size, "size"), len(self.shape)),
+    dtype=indices,
+    reference=_listed,
+    samples=lambda make: (
+        Sample(x, size=n, **filled)
+        for x in (make((3, 4)), make((5,)), make((0,)), make(()))
+        for n, filled in ((2, {}), (0, {}), (7, {"fill_value": 9}))
+    ),
+    tolerance=exact,
+    differentiable=False,
+)
+def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first ``size`` rows of :func:`nonzero`, filled up with ``fill_value``: (size, ndim)."""
+    size, device, options = as_size(size, "size"), self.device, {"dtype": int64}
+    if not self.ndim:
+        return lazy.zeros((size, 0), device=device, **options)
+    there = shape.reshape(lazy.ne(self, 0), (-1,))
+    order = lazy.cumsum(there, 0) - 1
+    # one place more than asked for: where all go that are not listed
+    slot = lazy.where(there & lazy.lt(order, size), order, size)
+    places = lazy.full((size + 1,), -1, device=device, **options)
+    numbers = lazy.arange(there.shape[0], device=device)
+    places = lazy.narrow(lazy.scatter(places, 0, slot, numbers), 0, 0, size)
+    step: Any = 1
+    found: list[Any] = []
+    for length in reversed(self.shape):
+        place = lazy.remainder(lazy.floor_divide(places, step), max(length, 1))
+        found.insert(0, lazy.where(lazy.lt(places, 0), fill_value, place))
+        step *= length or 1
+    return lazy.stack(found, 1)
 
 
 def _one_hot_reference(tensor: Any, num_classes: int = -1) -> Any:

@@ -226,11 +226,59 @@ def index_put(
 
 index_put.vjp(
     self=lambda grad, indices, accumulate: grad if accumulate else index_put(grad, indices, 0),
-    values=lambda grad, indices, values_shape: (
-        _summed_at(grad, indices, values_shape)
-        if prod(values_shape) == 1 and any(map(_is_mask, indices))
-        else _summed_to(getitem(grad, indices), values_shape)
+    values=lambda grad, indices, values_shape: _of_values(grad, indices, values_shape),
+)
+
+
+def _of_values(grad: Any, indices: Any, wanted: tuple[int, ...]) -> Any:
+    """The gradient of values of shape ``wanted``, which may tell how much a mask selects."""
+    masks = [item for item in indices if _is_mask(item)]
+    if masks and prod(wanted) == 1:
+        return _summed_at(grad, indices, wanted)
+    if not masks or len(indices) > 1:
+        return _summed_to(getitem(grad, indices), wanted)
+    mask: Any = masks[0]
+    rest = grad.shape[mask.ndim :]
+    if len(wanted) == 1 + len(rest) and wanted[0] != 1:
+        return _summed_to(masked_rows(grad, mask, wanted[0]), wanted)
+    there = shape.reshape(mask.bool(), (*mask.shape, *[1] * len(rest)))
+    total = lazy.sum(lazy.where(there, grad, 0), tuple(range(mask.ndim)), True)
+    return _summed_to(shape.reshape(total, (1, *rest)), wanted)
+
+
+def _rows_reference(self: Any, mask: Any, count: int) -> Any:
+    return self[mask]
+
+
+@composite(
+    out=lambda self, mask, count: (count, *self.shape[len(mask.shape) :]),
+    dtype=same,
+    reference=_rows_reference,
+    samples=lambda make: (
+        Sample(make(size), mask, int(mask.sum()))
+        for size, mask in (((4, 5), make.mask((4,))), ((4, 5), make.mask((4, 5))))
     ),
+    dtypes="float+complex",
+    tolerance=exact,
+    namespace=(),
+    method=False,
+)
+def masked_rows(self: Tensor, mask: Tensor, count: int) -> Tensor:
+    """``self[mask]`` where ``count`` is known: a shape that no elements of ``mask`` decide.
+
+    ``mask`` lies over the first dimensions. Raises :class:`ShapeError` where it selects another
+    number of places.
+    """
+    found = getitem(self, (mask,))
+    if found.shape[0] != count:
+        raise ShapeError(
+            f"the mask selects {found.shape[0]} places, not {count}", fix="give one value for each"
+        )
+    return found
+
+
+masked_rows.vjp(
+    self=lambda grad, self_shape, mask: getitem_backward(grad, (mask,), self_shape),
 )
 
 

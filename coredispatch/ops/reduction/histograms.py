@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import FloatList, Tensor
-from coredispatch.ops.support.rules import conditioned
+from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import DType, composite
 from coredispatch.registry.model.dtypes import float32, float64, int64
@@ -19,24 +19,49 @@ from coredispatch.registry.model.errors import DTypeError, OpError
 __all__ = ["counts_in_cells", "even_edges", "given_edges"]
 
 
-def even_edges(op: str, x: Any, dim: int, bins: int, low: Any, high: Any) -> Any:
-    """``bins + 1`` edges over ``[low, high]``, or over the range of the elements."""
+@composite(
+    out=lambda self, bins, *_: (bins + 1,),
+    dtype=same,
+    reference=lambda self, bins, low, high, *_: np.linspace(low, high, bins + 1),
+    samples=lambda make: (
+        Sample(make((17,)), 4, -2.5, 2.5, "histogram", 0),
+        Sample(make((3, 5)), 5, -1.0, 1.5, "histogram", 0),
+    ),
+    takes=(float32, float64),
+    dtypes=(float64,),
+    differentiable=False,
+    tolerance=conditioned,
+    namespace=(),
+    method=False,
+)
+def even_edges(
+    self: Tensor, bins: int, low: float | None, high: float | None, op: str, place: int
+) -> Tensor:
+    """``bins + 1`` edges over ``[low, high]``, or over the range of the elements.
+
+    ``op`` and ``place``, the number of a coordinate, are what errors name: a ``RuntimeError`` for
+    no bins, and for ranges that are not finite or fall.
+    """
     if bins <= 0:
-        raise OpError(f"{op}: bins must be > 0, but got {bins} for dimension {dim}", fix="bins=10")
-    if low is None:
+        raise OpError(
+            f"{op}: bins must be > 0, but got {bins} for dimension {place}", fix="bins=10"
+        )
+    if low is None or high is None:
         low, high = (0.0, 1.0)
-        if x.numel():
-            low, high = lazy.amin(x).item(), lazy.amax(x).item()
+        if self.numel():
+            low, high = lazy.amin(self).item(), lazy.amax(self).item()
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise OpError(f"{op}: dimension {dim}'s range [{low}, {high}] is not finite", fix="range=")
+        raise OpError(
+            f"{op}: dimension {place}'s range [{low}, {high}] is not finite", fix="range="
+        )
     if low > high:
         raise OpError(
-            f"{op}: min should not exceed max, but got min {low} max {high} for dimension {dim}",
+            f"{op}: min should not exceed max, but got min {low} max {high} for dimension {place}",
             fix="swap them",
         )
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return lazy.linspace(low, high, bins + 1, dtype=x.dtype, device=x.device)
+    return lazy.linspace(low, high, bins + 1, dtype=self.dtype, device=self.device)
 
 
 def given_edges(op: str, x: Any, dim: int, edges: Any) -> Any:
@@ -132,7 +157,7 @@ def histogram(
     ``RuntimeError`` for what does not fit.
     """
     low, high = (None, None) if range is None else _pair(range)
-    edges = even_edges("torch.histogram()", self, 0, bins, low, high)
+    edges = even_edges(self, bins, low, high, "torch.histogram()", 0)
     return _of_numbers(self, edges, weight, density)
 
 

@@ -16,13 +16,12 @@ from coredispatch.ops.reduction.sums import mean, reduced_count, spread, sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.casting import in_float32
-from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import conditioned, reduced
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import default_dtype, float32
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 # ---- variance ---------------------------------------------------------------------------------
@@ -266,9 +265,9 @@ def _matrix_of_variables(self: Any) -> Any:
     return self if self.ndim == 2 else lazy.reshape(self, (1, -1))
 
 
-def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
+def _checked_weights(name: str, weights: Any, count: int, kind: str) -> Any:
     if weights is None:
-        return
+        return None
     if weights.ndim > 1 or weights.numel() != count:
         raise ShapeError(
             f"{name} of shape {tuple(weights.shape)} does not fit {count} observations",
@@ -280,8 +279,7 @@ def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
             f"{name} must be {kind}, and have dtype {dtype.name}",
             fix="use fweights for counts, aweights for importances",
         )
-    if count and not weights.is_meta and least(weights) < 0:
-        raise ArgumentError(f"{name} has a negative element", fix="use weights of at least 0")
+    return lazy.checked(weights, weights.detach(), 0, None, name)
 
 
 @composite(
@@ -305,8 +303,8 @@ def cov(
     result is (n, n), 0-dim for a single variable.
     """
     x = _matrix_of_variables(self)
-    _check_weights("fweights", fweights, x.shape[1], "integers")
-    _check_weights("aweights", aweights, x.shape[1], "floating-point numbers")
+    fweights = _checked_weights("fweights", fweights, x.shape[1], "integers")
+    aweights = _checked_weights("aweights", aweights, x.shape[1], "floating-point numbers")
     if x.dtype.category < 2:
         x = lazy.to_dtype(x, default_dtype())
     dtype = x.dtype

@@ -191,6 +191,11 @@ def _positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
     return places
 
 
+def _reach(size: Any, stride: Any, offset: int) -> int:
+    """How many elements a storage needs to hold this strided view, which is not empty."""
+    return offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1
+
+
 def _strided_shape(
     self: Any, size: Any, stride: Any, storage_offset: int | None = None
 ) -> tuple[int, ...]:
@@ -234,13 +239,14 @@ def as_strided(
     sees ``self`` as its own row-major storage.
     """
     _strided_shape(self, size, stride, storage_offset)
-    places = _positions(size, stride, storage_offset or 0, self.device)
-    if 0 not in size and int(places.max()) >= self.numel():
+    offset = storage_offset or 0
+    if 0 not in size and _reach(size, stride, offset) > self.numel():
         raise ArgumentError(
-            f"size {size} with stride {stride} from offset {storage_offset or 0} needs "
-            f"{int(places.max()) + 1} elements, the storage has {self.numel()}",
+            f"size {size} with stride {stride} from offset {offset} needs "
+            f"{_reach(size, stride, offset)} elements, the storage has {self.numel()}",
             fix="use smaller sizes, strides or offset",
         )
+    places = _positions(size, stride, offset, self.device)
     return shape.reshape(self, (-1,))[places]
 
 
@@ -252,10 +258,9 @@ def _(grad, self, size, stride, storage_offset):
     else:
         own_stride, own_offset = self.stride(), self.storage_offset()
     offset = own_offset if storage_offset is None else storage_offset
-    own = _positions(self.shape, own_stride, own_offset, grad.device)
     if 0 in size or 0 in self.shape:
         return lazy.zeros_like(self)
+    count = max(_reach(self.shape, own_stride, own_offset), _reach(size, stride, offset))
     theirs = _positions(size, stride, offset, grad.device)
-    count = max(int(own.max()), int(theirs.max())) + 1
     storage = lazy.getitem_backward(grad, (theirs,), (count,))
-    return storage[own]
+    return storage[_positions(self.shape, own_stride, own_offset, grad.device)]
