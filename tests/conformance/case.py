@@ -130,7 +130,8 @@ class Result:
         seconds: wall time.
         assertions: number of things that were asserted; a pass with none is ``vacuous``.
         message: the first failure, or why the case did not count.
-        margin: the largest error over its bound (1 is the edge), where values were compared.
+        margin: the largest error over its bound (1 is the edge), where values were compared; over
+            a part of the bound where it is less than half of that.
         details: further findings, such as who served the op.
     """
 
