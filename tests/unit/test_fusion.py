@@ -39,6 +39,18 @@ def test_two_chains_that_meet_are_one_group():
     assert [kind for kind, _ in kinds(graph)] == ["point"]
 
 
+def test_long_chains_are_cut():
+    def chain(x):
+        for _ in range(150):
+            x = x * 0.5 + 1
+        return x
+
+    fused = fuse(traced(chain, X))
+    assert [len(group.nodes) for group in groups(fused)] == [64, 64, 64, 64, 44]
+    assert [len(group.nodes) for group in groups(fuse(traced(chain, X), most=200))] == [200, 100]
+    assert run(fused, X).equal(chain(X))
+
+
 def test_a_softmax_written_out_is_one_group():
     def softmax(x):
         e = (x - x.amax(-1, keepdim=True)).exp()

@@ -18,6 +18,8 @@ from coredispatch.graph.values import ValueInfo
 
 __all__ = ["POINTWISE", "REDUCTIONS", "Group", "Step", "fuse", "groups", "step_of"]
 
+#: nodes of a group; long chains are cut, where LLVM would take minutes
+MOST = 64
 #: operators whose element depends on the elements in the same place, after broadcasting
 POINTWISE = frozenset(
     "abs neg exp log sqrt rsqrt reciprocal square sigmoid tanh erf relu silu gelu leaky_relu "
@@ -98,6 +100,7 @@ def fuse(
     graph: Graph,
     pointwise: Collection[str] = POINTWISE,
     accepts: Callable[[Node], bool] = lambda node: True,
+    most: int = MOST,
 ) -> Graph:
     """A copy in which nodes that one loop nest can compute stand together.
 
@@ -110,9 +113,11 @@ def fuse(
         graph: a graph with values (:func:`infer_values`).
         pointwise: the names of the pointwise operators that the compiler can put into a loop.
         accepts: called with each node of a kind that can be fused; False keeps it out.
+        most: how many nodes a group may have: compilers take more than twice as long for twice as
+            many.
     """
     made = graph.copy()
-    fusion = _Fusion(made, pointwise, accepts)
+    fusion = _Fusion(made, pointwise, accepts, most)
     for node in made.nodes:
         if node in fusion.step:
             fusion.place(node)
@@ -135,7 +140,8 @@ def groups(graph: Graph) -> list[Group]:
 class _Fusion:
     """Groups as they grow: ``leader`` names the group of a node, ``members`` its nodes."""
 
-    def __init__(self, graph: Graph, pointwise: Collection[str], accepts: Any) -> None:
+    def __init__(self, graph: Graph, pointwise: Collection[str], accepts: Any, most: int) -> None:
+        self.most = most
         self.step: dict[Node, Step] = {}
         self.own: dict[Node, Step] = {}
         self.leader: dict[Node, Node] = {}
@@ -168,6 +174,8 @@ class _Fusion:
         """Make one group of two, where shapes and dependences allow it."""
         a, b = self.leader[one], self.leader[other]
         if a is b or a not in self.step or b not in self.step:
+            return
+        if len(self.members[a]) + len(self.members[b]) > self.most:
             return
         step = _together(self.step[a], self.step[b])
         if step is None or not self._allowed(a, b, step):
