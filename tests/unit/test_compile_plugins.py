@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.plugin import GraphCache, graph_key
 
-EXAMPLE = (
-    Path(__file__).resolve().parents[2]
-    / "examples"
-    / "third_party_compiler"
-    / "coredispatch_blocks.py"
-)
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLE = EXAMPLES / "third_party_compiler" / "coredispatch_blocks.py"
+BACKEND = EXAMPLES / "third_party_backend" / "coredispatch_flat.py"
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +158,35 @@ def test_a_backend_written_for_pytorch_returns_forward_or_the_module(result: Any
     for _ in range(2):
         assert fast(a, b).allclose(cd.sin(a) * 2)
     assert seen == [(2, 5)]
+
+
+@pytest.fixture
+def flat() -> Iterator[str]:
+    """The example of a backend: its kernels are Python functions that set NumPy's error state."""
+    spec = importlib.util.spec_from_file_location("coredispatch_flat", BACKEND)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cd.plugins.load("flat", module)
+    yield "flat"
+    cd.plugins.unload("flat")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_kernels_of_others_do_is_no_part_of_the_program(flat: str, dynamic: bool) -> None:
+    net = cd.nn.Linear(4, 2).to(flat)
+    optimizer = cd.optim.Adam(net.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = ((net(x) - 1) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach().item()
+
+    compiled = cd.compile(step, dynamic=dynamic)
+    losses = [compiled(cd.ones(n, 4, device=flat)) for n in (3, 3, 5, 6)]
+    assert losses == sorted(losses, reverse=True)
+    report = cd.compiler.explain(compiled, cd.ones(3, 4, device=flat))
+    assert report.graph_count >= 1
+    assert "Eager because" not in str(report)

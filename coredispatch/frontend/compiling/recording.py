@@ -333,7 +333,11 @@ class Recorder:
     def item(self, tensor: Any, read: Callable[[], Any]) -> Any:
         """``tensor.item()``: a number that knows its node."""
         node = self.node_of(tensor)
-        value = read()
+        self.busy += 1
+        try:
+            value = read()
+        finally:
+            self.busy -= 1
         if node is None or self.problem is not None:
             return value
         key = (id(node), version_of(tensor))
@@ -411,23 +415,22 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
     if recorder.sized is not None and any(map(_is_sized, args)):
         return recorder.sized(recorder, call, args)
-    if op.mutates:
-        recorder.about_to_write(args)
-    recorder.busy += 1  # what kernels do is no part of the program
+    recorder.busy += 1  # what kernels do is no part of the program, whoever wrote them
     try:
+        if op.mutates:
+            recorder.about_to_write(args)
         if any(has_sym(argument) for argument in args):
             out = call.redispatch(*map_aggregate(args, plain))
         else:
             out = call.below(args)
+        if op.name == "to_host":
+            recorder.array(args[0], out)
+        elif op.name == "from_host":
+            recorder.constant(out)
+        else:
+            recorder.called(op, args, out)
     finally:
         recorder.busy -= 1
-    if op.name == "to_host":
-        recorder.array(args[0], out)
-        return out
-    if op.name == "from_host":
-        recorder.constant(out)
-    else:
-        recorder.called(op, args, out)
     return out
 
 

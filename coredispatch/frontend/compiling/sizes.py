@@ -363,10 +363,10 @@ def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
         recorder.refuse("the program reads the elements of a tensor whose sizes are open")
     if shaped_by_numbers(op, args):
         recorder.refuse("a size depends on a number that comes with the call")
-    if op.mutates:
-        recorder.about_to_write(inside)
     recorder.busy += 1
     try:
+        if op.mutates:
+            recorder.about_to_write(inside)
         rule = list(map_aggregate(args, _without_data))
         for place, param in enumerate(op.schema.params):
             if param.name == "device" and op.factory:
