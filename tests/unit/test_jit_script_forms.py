@@ -224,3 +224,14 @@ def test_parts_of_lists_are_assigned() -> None:
 
     with pytest.raises(RuntimeError, match=r"a part of List\[int\] takes a value of that type"):
         cd.jit.script(wrong)
+
+
+def test_operators_of_one_value_are_saved() -> None:
+    class Signs(cd.nn.Module):
+        def forward(self, x: cd.Tensor, n: int) -> tuple[cd.Tensor, cd.Tensor, int, bool]:
+            return ~(x > 0), -x, ~n + (+n), not bool(n)
+
+    scripted = cd.jit.script(Signs())
+    wanted = shown(Signs()(cd.arange(-1.0, 2.0), 3))
+    for program in (scripted, reloaded(scripted)):
+        assert agree(shown(program(cd.arange(-1.0, 2.0), 3)), wanted)

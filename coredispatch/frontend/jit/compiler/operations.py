@@ -48,7 +48,11 @@ _COMPARE: dict[Any, Any] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_UNARY: dict[Any, Any] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.inv}
+_UNARY: dict[Any, Any] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
 _NUMBERS = (BOOL, INT, FLOAT, COMPLEX)
 #: the method of an operator, and of its reflected form, that a class may define
 _METHODS = {
