@@ -235,10 +235,10 @@ def weight_grad_reference(
         max(i + 2 * p, (o - 1) * s + d * (k - 1) + 1)
         for i, p, o, s, d, k in zip(size, padding, out, stride, dilation, kernel, strict=True)
     ]
-    padded = np.zeros((*input.shape[:2], *length))
+    padded: Any = np.zeros((*input.shape[:2], *length))
     padded[(..., *(slice(p, p + i) for p, i in zip(padding, size, strict=True)))] = input
     left = grad_output.reshape(images, groups, weight_shape[0] // groups, math.prod(out))
-    result = np.zeros((groups, weight_shape[0] // groups, *weight_shape[1:]))
+    result: Any = np.zeros((groups, weight_shape[0] // groups, *weight_shape[1:]))
     for offset in product(*map(range, kernel)):
         at = (
             ...,
