@@ -49,6 +49,7 @@ CHECKS: dict[int, str] = {
     32: "exactness",
     33: "arguments",
     34: "layers",
+    35: "second device",
 }
 
 

@@ -401,6 +401,7 @@ class Context:
                 output.device.type == self.subject.name,
                 f"output {i} is on {output.device}, not on {self.subject.name}",
             )
+            self.lies(output, f"output {i}")
         if not has_values(self.op):
             return
         try:
@@ -408,6 +409,13 @@ class Context:
         except NoReference:
             return
         self.values(outputs, reference, slack, signs=signs)
+
+    def lies(self, tensor: Any, what: str) -> None:
+        """Assert that a tensor lies on the device of the case, where that is one by its index."""
+        index = self.subject.index
+        if index is not None:
+            where = tensor.device
+            self.expect(where.index == index, f"{what} is on {where}, not on {self.subject.device}")
 
     def values(
         self, outputs: list[Any], reference: Reference, slack: float, *, signs: bool = True

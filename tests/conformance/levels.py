@@ -57,9 +57,11 @@ BOOT_DTYPES = ("float32", "int64", "bool", "-")
 FULL_ONLY = ("new-process", "full")
 #: checks of what plugins bring, which their profiles alone ask for
 OF_PLUGINS = (27, 34)
+#: the check that has cases of the backend as a whole also at ``operators``
+SECOND_DEVICE = 35
 _BOOT = (1, 3, 4, 25)
-_OPERATORS = (1, 3, 4, 14, 25)
-_INFERENCE = (*range(1, 12), 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32, 33)
+_OPERATORS = (1, 3, 4, 14, 25, 35)
+_INFERENCE = (*range(1, 12), 14, 15, 17, *range(19, 22), *range(23, 27), *range(30, 34), 35)
 _TRAINING = (*_INFERENCE, 12, 13, 16)
 _FULL = (*_TRAINING, 18, 22, 28)
 
@@ -118,11 +120,16 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
         return any(scope(case.variant) in known.get(profile, ()) for profile in profiles)
     if level in ("boot", "operators"):
         plain = case.layout in ("-", "contiguous") and case.distribution in ("-", "uniform")
-        if case.op == BACKEND or not plain:
+        if case.op == BACKEND:
+            return case.check == SECOND_DEVICE
+        if not plain:
             return False
         booting = case.op in BOOT_OPS and case.dtype in BOOT_DTYPES
         if level == "boot" or booting:
             return booting
-        # Broadcasting and empty arrays once; values in the dtypes that meet plain ones.
+        # Broadcasting and empty arrays once; values in the dtypes that meet plain ones; a handful
+        # of operators on the second device.
+        if case.check == SECOND_DEVICE:
+            return False
         return case.check not in (3, 4) or case.dtype in ("float32", "-")
     return case.variant.partition("+")[0] not in FULL_ONLY or level == "full"

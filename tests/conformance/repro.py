@@ -249,7 +249,14 @@ def compose(context: Context, status: str, message: str) -> str:
     own = _ON_HOST if subject.name == "cpu" else _STRIDED if subject.backend.views else _COPIED
     if in_layouts(sample):
         own += _LAID_OUT
-    return head + own.format(device=subject.device) + body + _expected(context) + "\n\n" + judged
+    return (
+        head
+        + own.format(device=context.subject.device)
+        + body
+        + _expected(context)
+        + "\n\n"
+        + judged
+    )
 
 
 def _indented(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,8 @@ class Subject:
             )
         self.name = name
         self.backend, self.plugin = found
+        #: the device that tensors lie on, None for the one that the name alone means
+        self.index: int | None = None
         #: the process after the backend was loaded and before it was called
         self.state: State = lasting()
         #: seconds for each element of kernels that others were compared with
@@ -240,7 +243,13 @@ class Subject:
     @property
     def device(self) -> str:
         """The device in the form that ``to`` and factories take."""
-        return self.name
+        return self.name if self.index is None else f"{self.name}:{self.index}"
+
+    def at(self, index: int) -> Subject:
+        """The same backend, whose tensors lie on its device ``index``."""
+        other = copy(self)
+        other.index = index
+        return other
 
     def tensor(self, array: np.ndarray[Any, Any]) -> Any:
         """A tensor on the device with the values and, where it has views, the layout of ``array``.

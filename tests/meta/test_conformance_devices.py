@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+import coredispatch as cd
+from coredispatch.conformance import BACKEND, Status, Subject, plan_op, run_case
+
+from . import fake_devices
+from .fake_devices import CURRENT, Card, Cards
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +48,89 @@ def certify(backend: str, level: str, environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("backend", ["cards", "delayed"])
 def test_the_fakes_conform(backend: str, installed: dict[str, str]) -> None:
     certify(backend, "boot", installed)
+
+
+# ---- the second device --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cards() -> Iterator[Subject]:
+    cd.plugins.load("fake_devices", fake_devices)
+    yield Subject("cards")
+    cd.plugins.unload("fake_devices")
+
+
+def failures(subject: Subject) -> dict[str, str]:
+    """What the cases of the second device say at ``operators``: of the backend, and of ``add``."""
+    found = {}
+    for name in (BACKEND, "add"):
+        for case in plan_op(subject, name, "operators", only=(35,)):
+            result = run_case(subject, case)
+            found[case.id.partition(":")[0]] = result.message
+            assert (result.status is Status.PASS) == (not result.message)
+    assert len(found) == 6
+    return {name: message for name, message in found.items() if message}
+
+
+def everything_on_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Card.__init__
+    monkeypatch.setattr(Card, "__init__", lambda self, array, card: plain(self, array, 0))
+
+
+def nothing_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Cards.transfer
+
+    def transfer(self: Cards, raw: Any, source: Any, index: int, non_blocking: bool = False) -> Any:
+        if source is self:
+            return Card(np.zeros_like(raw.array), index)
+        return plain(self, raw, source, index, non_blocking)
+
+    monkeypatch.setattr(Cards, "transfer", transfer)
+
+
+def zeros_on_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = fake_devices._arrays
+
+    def zeros(out: Any) -> Any:
+        out = plain(out)
+        return fake_devices.each(np.zeros_like, np.ndarray, out) if CURRENT.card == 1 else out
+
+    monkeypatch.setattr(fake_devices, "_arrays", zeros)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            everything_on_the_first,
+            {"backend/second-device/factories": "is on cards:0, not on cards:1"}
+            | {"add/second-device/float32": "is on cards:0, not on cards:1"},
+        ),
+        (
+            nothing_copied,
+            {"backend/second-device/transfers": "has other values"}
+            | {"backend/second-device/copies": "copy_() from cards:0 has other values"},
+        ),
+        (
+            zeros_on_the_second,
+            {"add/second-device/float32": "got 0.0, reference"}
+            | {"backend/second-device/random": "another seed gives the same numbers"},
+        ),
+    ],
+)
+def test_a_fault_of_the_second_device_is_found(
+    fault: Any, said: dict[str, str], cards: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    found = failures(cards)
+    for case, part in said.items():
+        assert part in found[case]
+
+
+@pytest.mark.once
+def test_the_second_device_is_asked_where_there_is_one(cards: Subject) -> None:
+    assert failures(cards) == {}
+    assert [c for c in plan_op(Subject("delayed"), BACKEND, "operators") if c.check == 35] == []
+    assert plan_op(cards, "gelu", "operators", only=(35,)) == []
+    assert plan_op(cards, BACKEND, "boot") == []

@@ -48,6 +48,7 @@ MODULES = (
     "layouts",
     "layers",
     "hardware",
+    "devices",
     "sizes",
     "state",
     "many_calls",
