@@ -61,6 +61,14 @@ def test_numbers_and_calls_are_no_part_of_a_cause(left: str, right: str) -> None
     )
 
 
+def test_words_after_not_stay() -> None:
+    lost = "preparation failed: a write does not arrive; whether the op is right was not asked"
+    assert plain(lost) == lost
+    assert plain("dtype is not promoted, yet add takes it").startswith("dtype is not promoted,")
+    values = ("3", "-1.5e-07", "nan", "True", "(1+2j)", "float32", "[1, 2]")
+    assert {plain(f"the sum is 4.5, not {value}") for value in values} == {"the sum is #, not #"}
+
+
 def test_a_line_that_raises_is_one_cause_whoever_calls_it() -> None:
     raised = "raised TypeError: 'DType' object is not callable at kernels.py:33 [{}(float32[3])]"
     many = [result(op, c, raised.format(op), c) for op in ("any", "all", "isin") for c in (1, 5)]

@@ -20,7 +20,11 @@ __all__ = ["Cause", "blocks", "causes", "plain"]
 _CALL = re.compile(r" \[[\w.]+\(.*\)?\]?$", re.DOTALL)
 _BRACKETS = re.compile(r"\[[-+\d., ]*\]|\((?:[-+\d., ]|inf|nan)*\)")
 _NUMBER = re.compile(r"[-+]?(?:\b|(?<=[A-Za-z]))\d+(?:\.\d+)?(?:e[-+]?\d+)?\b|\b(?:nan|inf)\b")
-_VALUES = re.compile(r"(got|reference|holds|not) (?:[-+()\w.# ]+?)(?=[,;\]]|$)")
+#: "not" stands before words as well: only what begins like a value is one
+_VALUES = re.compile(
+    r"\b(got|reference|holds|not) [-+(]*(?:\d|#|(?:nan|inf|True|False|dtype)\b)[-+()\w.# ]*?"
+    r"(?=[,;\]]|$)"
+)
 _DTYPE = re.compile(r"\b(?:(?:b?float|u?int|complex)\d+|bool)\b")
 #: the call that an error of coredispatch begins with
 _OWN_CALL = re.compile(r"^(raised \w+: )\w+\(.*\): ")
