@@ -22,6 +22,7 @@ _MARK = {
     "native": "native",
     "generic": "generic",
     "composite": "decomposition",
+    "copyto": "copyto",
     "layout": "(layout)",
     "missing": "-",
 }

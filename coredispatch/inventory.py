@@ -13,9 +13,10 @@ from typing import Any
 from coredispatch import _compiled
 from coredispatch._version import __version__
 from coredispatch.registry import TABLE, Operator, plugins
+from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.errors import text_of
 
-__all__ = ["info", "operator", "operators"]
+__all__ = ["info", "operator", "operators", "writes_in_place"]
 
 
 def info() -> dict[str, Any]:
@@ -113,12 +114,18 @@ def _plugin(plugin: Any) -> dict[str, Any]:
     }
 
 
+def writes_in_place(backend: Backend) -> bool:
+    """Whether a backend has a ``copyto``, by which in-place forms without a kernel are served."""
+    return type(backend).copyto is not Backend.copyto
+
+
 def _support(op: Operator, backend: str) -> str:
     """How `backend` serves `op`.
 
     ``native``: with a kernel of its own. ``generic``: with one kernel for every op.
-    ``composite``: by the op's decomposition. ``layout``: not at all, because the op only has a
-    meaning for some layouts. ``missing``: not at all.
+    ``composite``: by the op's decomposition. ``copyto``: an in-place form, by the backend's
+    ``copyto``, which writes what the functional form gives. ``layout``: not at all, because the op
+    only has a meaning for some layouts. ``missing``: not at all.
     """
     s = TABLE.snapshot
     if s.registrations.get((op.name, backend, None)):
@@ -127,6 +134,9 @@ def _support(op: Operator, backend: str) -> str:
         return "generic"
     if op.decomposition is not None:
         return "composite"
+    if op.inplace_of is not None and writes_in_place(s.backends[backend][0]):
+        served = _support(op.inplace_of, backend)
+        return served if served in ("layout", "missing") else "copyto"
     keys = {key for name, key, _ in s.registrations if name == op.name}
     return "layout" if keys and keys <= s.layouts.keys() else "missing"
 

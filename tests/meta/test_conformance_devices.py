@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
+import coredispatch.inventory as inventory
 from coredispatch.conformance import BACKEND, Status, Subject, plan_op, run_case
 
 from . import fake_devices
@@ -134,3 +135,20 @@ def test_the_second_device_is_asked_where_there_is_one(cards: Subject) -> None:
     assert [c for c in plan_op(Subject("delayed"), BACKEND, "operators") if c.check == 35] == []
     assert plan_op(cards, "gelu", "operators", only=(35,)) == []
     assert plan_op(cards, BACKEND, "boot") == []
+
+
+# ---- what a backend without kernels of its own, or without views, is asked ----------------------
+
+
+@pytest.mark.once
+def test_copyto_serves_the_forms_in_place(cards: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("copy_", "add_"):
+        (case,) = plan_op(cards, name, "training", only=(25,))
+        result = run_case(cards, case)
+        assert result.status is Status.PASS
+        assert result.details["where"].startswith("copyto of the backend")
+        assert inventory.operator(name)["backends"]["cards"] == "copyto"
+        with monkeypatch.context() as changes:
+            changes.delattr(Cards, "copyto")
+            assert run_case(cards, case).message == "missing: served by nobody"
+            assert inventory.operator(name)["backends"]["cards"] == "missing"

@@ -8,6 +8,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.inventory import writes_in_place
 from coredispatch.registry import TABLE, Kernel, plugins
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.observe import observe
@@ -95,6 +96,12 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
     kernel = subject.layout_kernel(name)
     if kernel is not None:
         return "native", kernel.where
+    functional = subject.metadata(name).op.inplace_of
+    if functional is not None and writes_in_place(subject.backend):
+        kind, where = coverage_of(subject, functional.name)
+        if kind in ("missing", "fallback"):
+            return kind, where
+        return "composite", f"copyto of the backend, which writes what {functional.name} gives"
     if fallback.target(subject.backend) is not None:
         return "fallback", str(fallback.target(subject.backend))
     return "missing", "nobody"
