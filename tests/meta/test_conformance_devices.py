@@ -152,3 +152,17 @@ def test_copyto_serves_the_forms_in_place(cards: Subject, monkeypatch: pytest.Mo
             changes.delattr(Cards, "copyto")
             assert run_case(cards, case).message == "missing: served by nobody"
             assert inventory.operator(name)["backends"]["cards"] == "missing"
+
+
+@pytest.mark.once
+def test_programs_that_write_to_views_are_not_asked_without_views(
+    cards: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = {c.variant: c for c in plan_op(cards, BACKEND, None, ("compiler",))}
+    for variant in ("program+written transposed", "open+column written"):
+        result = run_case(cards, planned[variant])
+        assert result.status is Status.NOT_RUN and not result.blocks
+        assert "'cards' has no strided views" in result.message
+    assert run_case(cards, planned["program+row written"]).status is Status.PASS
+    monkeypatch.setattr(Cards, "views", True)  # whoever has views is refused nothing
+    assert run_case(cards, planned["program+written transposed"]).status is Status.FAIL
