@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 import coredispatch as cd
 import coredispatch.inventory as inventory
+import coredispatch.plugin as cdp
 from coredispatch.conformance import BACKEND, Status, Subject, plan_op, run_case
 
 from . import fake_devices
@@ -166,3 +169,27 @@ def test_programs_that_write_to_views_are_not_asked_without_views(
     assert run_case(cards, planned["program+row written"]).status is Status.PASS
     monkeypatch.setattr(Cards, "views", True)  # whoever has views is refused nothing
     assert run_case(cards, planned["program+written transposed"]).status is Status.FAIL
+
+
+def detour(raw: Card) -> Card:
+    """A kernel that goes through NumPy, for one of the samples."""
+    backend: Any = cd.zeros(1, device="cards").backend
+    array = backend.to_numpy(raw) if raw.ndim == 1 else fake_devices.touched(raw)
+    return Card(-array, raw.card)
+
+
+@pytest.mark.once
+def test_a_detour_through_numpy_is_shown_with_its_line_and_its_call(cards: Subject) -> None:
+    pack = ModuleType("detour_pack")
+    pack.coredispatch_register = cdp.hookimpl(  # type: ignore[attr-defined]
+        specname="coredispatch_register"
+    )(lambda registrar: registrar.kernels("cards", {"neg": detour}, priority=10**6))
+    cd.plugins.load("detour_pack", pack)
+    try:
+        (case,) = plan_op(cards, "neg", "training", only=(21,))
+        message = run_case(cards, case).message
+    finally:
+        cd.plugins.unload("detour_pack")
+    line = detour.__code__.co_firstlineno + 3
+    assert f"to_numpy was called at test_conformance_devices.py:{line} [" in message
+    assert re.search(r"\[neg\(float32\[\d+\]", message), "not the sample that was converted"

@@ -133,17 +133,21 @@ def transparency(context: Context) -> None:
     All samples run while every redispatch is logged with its provenance.
     """
     subject = context.subject
-    calls = [subject.tensors(s) for s in context.samples(limit=20) if elements(s)]
+    calls = [(s, subject.tensors(s)) for s in context.samples(limit=20) if elements(s)]
     if not calls:
         context.expect(True, "")
         return
     before = sum(fallback.report().values())
     converted: list[str] = []
     borrowed: list[str] = []
+    at_fault = None  # the first call that converted
     watches = _conversions(subject, converted), _reference(subject, borrowed)
     with watches[0], watches[1], observe() as log:
-        for tensors in calls:
+        for sample, tensors in calls:
+            context.sample = sample
             context.call(tensors)
+            if converted and at_fault is None:
+                at_fault = sample
     kernels = [o for o in log if o.kind == "kernel"]
     foreign = sorted({f"{o.op} on {'+'.join(o.keys)}" for o in log if subject.name not in o.keys})
     served = sorted({f"{o.op}: {o.kind} of {o.plugin} ({_spot(o.where)})" for o in log})
@@ -160,15 +164,20 @@ def transparency(context: Context) -> None:
         not borrowed,
         f"the reference backend's code ran inside the backend's kernels: {borrowed[:3]}",
     )
+    context.sample = at_fault or context.sample
     context.expect(
         subject.name == "cpu" or not converted or not kernels,
-        f"the device's data went through NumPy: {converted[:3]}",
+        f"the device's data went through NumPy: {'; '.join(list(dict.fromkeys(converted))[:3])}",
     )
 
 
 def _spot(where: str) -> str:
     """``file:line`` without the folders, which differ from machine to machine."""
     return where.rpartition("/")[2]
+
+
+def _line(frame: FrameType) -> str:
+    return _spot(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 class _reference:
@@ -236,22 +245,25 @@ class _conversions:
         for name in ("to_numpy", "from_numpy"):
             delattr(self.backend, name)
 
-    def _from_kernel(self) -> bool:
-        """Whether a kernel asked: a decomposition may read the values of an index, a kernel may
-        not.
+    def _kernel(self, frame: FrameType | None) -> str:
+        """``file:line`` of the kernel below which ``frame`` runs, "" where none does.
+
+        A decomposition may read the values of an index, a kernel may not.
         """
-        frame = sys._getframe(2)
         while frame is not None:
             code = frame.f_code
             if code.co_filename in self.files and code.co_name not in ("to_numpy", "from_numpy"):
-                return True
-            frame = frame.f_back  # type: ignore[assignment]
-        return False
+                return _line(frame)
+            frame = frame.f_back
+        return ""
 
     def _recorded(self, name: str, convert: Any) -> Any:
         def recorded(data: Any) -> Any:
-            if self._from_kernel():
-                self.seen.append(name)
+            caller = sys._getframe(1)
+            kernel = self._kernel(caller)
+            if kernel:
+                below = "" if kernel == _line(caller) else f", below the kernel's line {kernel}"
+                self.seen.append(f"{name} was called at {_line(caller)}{below}")
             return convert(data)
 
         return recorded
