@@ -136,14 +136,17 @@ def copies(context: Context) -> None:
     """``copy_`` and in-place operators write on the second device, also what lies on the first."""
     subject, device = context.subject, _second(context)
     array = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
-    for source, where in (
-        (context.tensor(array), device),
-        (subject.at(0).tensor(array), f"{subject.name}:0"),
-        (cd.from_numpy(array.copy()), "cpu"),
-    ):
+    made = {
+        device: context.tensor,
+        f"{subject.name}:0": subject.at(0).tensor,
+        "cpu": lambda values: cd.from_numpy(values.copy()),
+    }
+    for times, (where, make) in enumerate(made.items(), 1):
+        given = array * times  # memory that is used again holds what was copied before
+        source = make(given)
         target = context.tensor(np.zeros((2, 3), np.float32))
         target.copy_(source)
-        _holds(context, target, array, f"copy_() from {where}")
+        _holds(context, target, given, f"copy_() from {where}")
     target = subject.at(0).tensor(np.zeros((2, 3), np.float32))
     target.copy_(context.tensor(array))
     context.expect(target.device.index == 0, f"copy_() moved its target to {target.device}")
