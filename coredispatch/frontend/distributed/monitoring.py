@@ -87,7 +87,8 @@ class StepMonitor:
         """One more step of `samples` samples; every so often the reports of all ranks."""
         self.steps += 1
         self._samples += samples
-        if self._file is not None and time.monotonic() - self._written > _PAUSE:
+        due = self.steps == 1 or time.monotonic() - self._written > _PAUSE
+        if self._file is not None and due:  # the first step: a job may end within a second
             self._leave(self._own())
         if not self.every or self.steps % self.every:
             return None
