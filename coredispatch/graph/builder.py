@@ -212,7 +212,7 @@ class Builder:
                 )
                 raise GraphError(
                     f"the placeholder {node.target!r} has no value, and {what}",
-                    fix=f"feed {{{node.target!r}: a tensor of shape {_shown(node.meta['value'])}}}",
+                    fix=f"feed {{{node.target!r}: a tensor of shape {node.meta['value'].shape}}}",
                 )
         self._check(values)
         given = [values.get(node.target) for node in graph.placeholders]
@@ -273,7 +273,7 @@ class Builder:
                 what = "a tensor without data" if isinstance(value, Value) else what
                 raise GraphError(
                     f"the placeholder {name!r} is fed with {what}",
-                    fix=f"feed a tensor with data, of shape {_shown(info)}: cd.tensor(...)",
+                    fix=f"feed a tensor with data, of shape {info.shape}: cd.tensor(...)",
                 )
             if dtype_of(value) is not info.dtype:
                 raise GraphError(
@@ -317,7 +317,7 @@ class Builder:
                 fits = fits and size == wanted
         if not fits:
             raise GraphError(
-                f"the placeholder {name!r} has the shape {_shown(info)}, and is fed with "
+                f"the placeholder {name!r} has the shape {info.shape}, and is fed with "
                 f"{shape}{known}",
                 fix="feed a tensor of that shape, or declare the placeholder with another one",
             )
@@ -325,7 +325,3 @@ class Builder:
 
 def _is_name(text: Any) -> bool:
     return isinstance(text, str) and text.isidentifier() and not iskeyword(text)
-
-
-def _shown(info: ValueInfo) -> str:
-    return str(info.shape)

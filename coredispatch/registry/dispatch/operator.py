@@ -234,8 +234,7 @@ class Operator(Dispatcher):
         self.arity = len(params)
         positional = [p for p in params if not p.keyword_only]
         self.required = len([p for p in positional if p.default is REQUIRED])
-        named = [p for p in params if p.keyword_only and p.default is REQUIRED]
-        if named:
+        if [p for p in params if p.keyword_only and p.default is REQUIRED]:
             self.required = len(params) + 1  # always through bind
         kinds, defaults = [p.kind for p in params], [p.default for p in params]
         self.default_tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
@@ -520,9 +519,9 @@ def _find(name: str) -> Operator:
 
 def _code(function: Callable[..., Any]) -> CodeType:
     """The code as its author wrote it, below wrappers."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function.__code__
+    inner = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
+    code: CodeType = inner.__code__
+    return code
 
 
 def _by_position(function: Callable[..., Any]) -> Callable[..., Any]:
