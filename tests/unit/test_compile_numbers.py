@@ -167,3 +167,46 @@ def test_a_growing_cache_is_one_program() -> None:
         assert a.allclose(b, atol=1e-5)
     assert fast.eager_calls == 0
     assert sum(map(len, fast.programs.values())) == 2
+
+
+def _written(x: Any, n: int) -> Any:
+    x[n : n + 2] += 1
+    return x[n : n + 2]
+
+
+@pytest.mark.parametrize("place", ["an argument", "an attribute"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: x[n : n + 2],
+        lambda x, n: x[n],
+        lambda x, n: x[..., n],
+        lambda x, n: x[:, ::n],
+        lambda x, n: x.select(0, n),
+        lambda x, n: x.view(-1)[n],
+        lambda x, n: x.narrow(0, n, 1),
+        lambda x, n: x[n:].t()[:, :1],
+        lambda x, n: x.as_strided((2, 2), (n, 1), n),
+        lambda x, n: x.unfold(0, 2, n),
+        lambda x, n: x.diagonal(n - 2),
+        lambda x, n: x.split(n)[1],
+        _written,
+    ],
+)
+def test_views_of_inputs_that_are_returned_follow_their_numbers(program: Any, place: str) -> None:
+    class State:
+        n = 0
+
+    fast: Any = cd.compile(
+        program if place == "an argument" else lambda x, _: program(x, State.n), backend="eager"
+    )
+    for n in (2, 3, 4, 1, 3, 2):
+        State.n = n
+        x, y = (cd.arange(48.0).view(6, 8).requires_grad_(program is not _written) for _ in "xy")
+        got, wanted = fast(x, n), program(y, n)
+        assert (got.tolist(), got.stride()) == (wanted.tolist(), wanted.stride())
+        assert got._is_view() and x.equal(y)
+        if program is not _written:
+            got.sum().backward()
+            wanted.sum().backward()
+            assert x.grad.equal(y.grad)

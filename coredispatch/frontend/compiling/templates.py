@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ from coredispatch.frontend.compiling.records import MISSING
 from coredispatch.frontend.compiling.state import State, _by_user, _python_class
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.graph import map_arg
+from coredispatch.graph import Node, map_arg
 from coredispatch.graph.symbols import Expression
-from coredispatch.plugin import Value, dispatch
+from coredispatch.plugin import Operator, Value, dispatch
 
 __all__ = ["Builder", "Constant", "Describer", "Row", "Taken"]
 
@@ -145,7 +146,30 @@ class Describer:
                 raise Unknown("a view of an input leaves the program, made in a way of its own")
             if link.custom or any(isinstance(item, Value) for item in link.args):
                 raise Unknown("a view of an input leaves the program, made by tensors")
+        node = self.recorder.known.get(id(tensor.raw))
+        if node is not None and _counts(node):  # the links have the numbers of this call alone
+            return self._recorded(node)
         return self._view(tensor)
+
+    def _recorded(self, node: Any) -> Builder:
+        """The builder of a view of an input by the operators that were recorded."""
+        if node.op == "placeholder":
+            return self._node(node)
+        known = self.several.get(node)
+        if known is not None:
+            return known
+        target, base = node.target, node.args[0]
+        if target is not operator.getitem and not (isinstance(target, Operator) and target.view):
+            raise Unknown("a view of an input leaves the program, made by what is no view")
+        inner, rest = self._recorded(base), (node.args[1:], node.kwargs)
+        map_arg(rest, self.wanted.setdefault)
+
+        def build(env: Any) -> Any:
+            args, named = map_arg(rest, env.__getitem__)
+            return target(inner(env), *args, **named)
+
+        made = self.several[node] = _shared(build)
+        return made
 
     def _view(self, tensor: Any) -> Builder:
         """The builder of an input, or of a view of one: views of one call come from one call."""
@@ -202,6 +226,17 @@ class Describer:
 
             return _shared(build)
         raise Unknown(f"a new {kind.__module__}.{kind.__name__} leaves the program")
+
+
+def _counts(node: Any) -> bool:
+    """Whether numbers that differ from call to call decide what a view of an input shows."""
+    while node.op != "placeholder":
+        if not (node.args and isinstance(node.args[0], Node)):
+            return False
+        if len(node.all_input_nodes) > 1:
+            return True
+        node = node.args[0]
+    return False
 
 
 _FIXED = {"DType", "Device", "builtin_function_or_method", "module"}
