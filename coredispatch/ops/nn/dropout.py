@@ -119,6 +119,7 @@ _DROPOUT: dict[str, Any] = {
     "out": _dropped_shape,
     "dtype": same,
     "samples": _trained,
+    "view": "maybe",  # input itself, where nothing is drawn
     "random": True,
     "namespace": ("", "nn.functional"),
     "method": False,
@@ -199,6 +200,7 @@ def _channel_dropout(name: str, spatial: int, shown: str) -> Any:
         name=name,
         out=_dropped_shape,
         dtype=same,
+        view="maybe",
         samples=lambda make: (
             Sample(make((4, 6, *(3,) * spatial)), p, training) for p, training in _RATES
         ),

@@ -272,6 +272,7 @@ def _sum_to_size_reference(self: Any, size: Any) -> Any:
         Sample(make((3, 1)), (1, 1)),
     ),
     tolerance=dot,
+    view="maybe",
     namespace=(),
 )
 def sum_to_size(self: Tensor, size: IntList) -> Tensor:

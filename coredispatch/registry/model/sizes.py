@@ -43,7 +43,12 @@ class Symbol:
     comparisons, whose answers are what the program then depends on. The framework itself never
     converts it to an int. Registered with ``numbers.Number`` it is also a number among operands:
     ``x / n``, and with it the gradient of a mean.
+
+    Attributes:
+        example: an int that it may be, for decisions that the program does not depend on.
     """
+
+    example: int
 
     __slots__ = ()
 
