@@ -38,7 +38,26 @@ class _OpenSizes(SymbolTable):
 
 
 class _Recorder(AbstractRecorder):
-    """Fills the graph of one builder."""
+    """Fills the graph of one builder.
+
+    Attributes:
+        entered: how many blocks of the builder the program is in.
+    """
+
+    entered = 0
+
+    def called(self, call: Any, args: tuple[Any, ...]) -> Any:
+        """Note the operator; refuse a write that tells of others which nobody can note."""
+        if call.op.mutates and not self.entered:
+            for tensor in call.op.schema.written(args):
+                if Abstract.of(tensor) is None:
+                    raise GraphError(
+                        f"{call.op.name} writes to a tensor with data, of shape "
+                        f"{tuple(tensor.raw.shape)}, outside of the builder's block: what else "
+                        "the program writes there happens now, and not when it runs",
+                        fix="put the call into 'with builder:', or use builder.variable()",
+                    )
+        return super().called(call, args)
 
     def _leaf(self, value: Any) -> Any:
         found = Abstract.of(value)
@@ -65,9 +84,10 @@ class Builder:
             y = (x @ weight).relu() + cd.ones(2)
         builder.run({"x": cd.ones(3, 4)}, y)
 
-    The block is needed for what has no tensor among its arguments, as ``cd.ones(2)``; the rest may
-    stand anywhere. Tensors with data that the program uses are part of it, variables by name,
-    others as constants. Writes to variables happen in every run, in their order.
+    The block is needed for what has no tensor of the builder among its arguments, as
+    ``cd.ones(2)``, and for modules that write to their buffers, as batch norm does in training;
+    the rest may stand anywhere. Tensors with data that the program uses are part of it, variables
+    by name, others as constants. Writes to variables happen in every run, in their order.
 
     Attributes:
         graph: what was written so far, without an output.
@@ -159,9 +179,11 @@ class Builder:
         mode = tracing(self._recorder)
         mode.__enter__()
         self._modes.append(mode)
+        self._recorder.entered += 1
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self._recorder.entered -= 1
         self._modes.pop().__exit__(*error)
 
     def _size(self, name: str, dim: int, size: Any) -> Any:

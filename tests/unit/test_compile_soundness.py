@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import Any
+import traceback
+from contextlib import nullcontext
+from typing import Any, ClassVar
 
 import pytest
 
@@ -147,3 +149,43 @@ def test_a_tensor_that_grows_in_an_attribute(backend: str | None) -> None:
     for i in range(12):
         x = cd.full((1, 2), float(i))
         assert cd.allclose(fast(x), plain(x))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_a_graph_that_fails_leaves_state_as_python_does(training: bool) -> None:
+    """What was counted before the failing line is counted, and the next call goes on."""
+
+    class State:
+        n = 0
+        seen: ClassVar[list[int]] = []
+
+    def program(x: Any) -> Any:
+        State.n += 1
+        State.seen.append(State.n)
+        return (x * 2).view(State.n, -1).sum(0)
+
+    fast: Any = cd.compile(program, backend="eager")
+    outcomes = []
+    for _ in range(8):
+        x = cd.ones(24, requires_grad=training)
+        try:
+            outcomes.append(tuple(fast(x).shape))
+        except cd.ShapeError as error:
+            lines = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+            assert "program" in lines  # the error points into the program
+            outcomes.append("refused")
+    assert outcomes == [(24,), (12,), (8,), (6,), "refused", (4,), "refused", (3,)]
+    assert State.n == 8 and State.seen == list(range(1, 9))
+
+
+def test_a_graph_that_wrote_before_it_failed_is_not_run_again() -> None:
+    def program(x: Any, index: Any) -> Any:
+        x.add_(1)
+        return cd.take(x, index)
+
+    fast: Any = cd.compile(program, backend="eager")
+    x = cd.zeros(4)
+    for index, times in ((1, 1), (2, 2), (9, 3), (3, 4)):
+        with pytest.raises(cd.OpError) if index == 9 else nullcontext():
+            fast(x, cd.tensor([index]))
+        assert x.tolist() == [float(times)] * 4

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+from coredispatch import nn
 from coredispatch.graph import Builder, GraphError
 
 
@@ -157,3 +158,17 @@ def test_the_program_is_a_graph() -> None:
     graph.lint()
     assert [node.name for node in graph.nodes] == ["x", "exp", "sum_1", "output"]
     assert unused.shape == (2,)
+
+
+def test_a_module_that_writes_to_its_buffers_belongs_into_the_block() -> None:
+    rows = cd.arange(12.0).reshape(4, 3)
+    builder, norm, same = Builder(), nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    x = builder.placeholder("x", ("n", 3))
+    with pytest.raises(GraphError, match="put the call into 'with builder:'"):
+        nn.BatchNorm1d(3)(x)
+    with builder:
+        y = norm(x)
+    for _ in range(2):
+        assert cd.equal(builder.run({"x": rows}, y), same(rows))
+    for name, value in same.named_buffers():
+        assert cd.equal(getattr(norm, name), value)

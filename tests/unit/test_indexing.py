@@ -185,6 +185,11 @@ def test_every_way_to_write_a_mask() -> None:
     assert x.tolist() == [[0, 1, 2], [9, 8, 7]]
     x[mask] += 1
     assert x.tolist() == [[0, 1, 2], [10, 9, 8]]
+    values = cd.ones(1, 1, 3, requires_grad=True)
+    y = x * 1
+    y[mask] = values
+    (y * cd.arange(6.0).view(2, 3)).sum().backward()
+    assert values.grad.tolist() == [[[3, 4, 5]]]
 
 
 def test_assigned_values_are_converted() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from coredispatch.frontend.compiling.checking import read
 from coredispatch.frontend.compiling.graphs import OFF, masked_call
 from coredispatch.frontend.compiling.joint import CompiledProgram, freed
-from coredispatch.frontend.compiling.program import Leaf, Program, Segment, Unseen
+from coredispatch.frontend.compiling.program import Failed, Leaf, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Origin
 from coredispatch.frontend.compiling.records import MISSING, Record
 from coredispatch.frontend.compiling.templates import Constant, Row, Taken
@@ -33,8 +33,31 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
         program: the program.
         leaves, containers: of the :class:`~.arguments.Arguments`.
 
-    Raises :class:`Unseen`, with everything as it was, where a number came out as never before.
+    Raises :class:`Unseen`, with everything as it was, where a number came out as never before, and
+    :class:`Failed`, as well with everything as it was, where a graph fails that leaves nothing
+    behind. What an error of another graph finds written stays.
     """
+    try:
+        leaf, env = _computed(program, leaves)
+        result = leaf.result(env)
+        values = [build(env) for _, build in leaf.effects]
+    except Unseen:
+        raise
+    except Exception as error:
+        if program.repeatable:
+            raise Failed from error
+        raise
+    for (write, _), value in zip(leaf.effects, values):
+        if hasattr(write, "write"):
+            write.write(leaves, containers, value)
+        else:
+            write(value)
+    program.calls += 1
+    return result
+
+
+def _computed(program: Program, leaves: list[Any]) -> tuple[Leaf, dict[Any, Any]]:
+    """The end of the path that this call takes, and what its graphs computed."""
     env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
     infers = is_inference_mode_enabled()
     segment = program.root
@@ -69,15 +92,7 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
         env[new] = env[old]
     if leaf.joint is not None:
         _attach(leaf, env)
-    result = leaf.result(env)
-    values = [build(env) for _, build in leaf.effects]
-    for (write, _), value in zip(leaf.effects, values):
-        if hasattr(write, "write"):
-            write.write(leaves, containers, value)
-        else:
-            write(value)
-    program.calls += 1
-    return result
+    return leaf, env
 
 
 def _input(origin: Origin, leaves: list[Any]) -> Any:
@@ -152,12 +167,29 @@ class _Caller:
                 text.line(f"{self.names[node]} = env[{text.name(node)}]")
         result = self.built(leaf.result)
         values = [self.built(build) for _, build in leaf.effects]
+        written = len(text.lines)
         for (write, _), value in zip(leaf.effects, values):
             text.line(self.written(write, value))
         text.line(f"return {result}")
         if self.env:
             pairs = [f"{text.name(node)}: {self.names[node]}" for node in needed]
             text.lines.insert(mark, f"env = {{{', '.join(pairs)}}}")
+            written += 1
+        self.guard(program, written)
+
+    def guard(self, program: Program, end: int) -> None:
+        """What is computed up to line ``end`` may fail, before anything is written."""
+        text = self.text
+        body = [f"    {line}" for line in text.lines[:end]]
+        text.scope["Failed"] = Failed
+        text.lines[:end] = [
+            "try:",
+            *body,
+            "except Exception as error:",
+            f"    if {text.name(program)}.repeatable:",
+            "        raise Failed from error",
+            "    raise",
+        ]
 
     def input(self, origin: Origin) -> str:
         kind, place = origin.kind, origin.place

@@ -12,7 +12,7 @@ from coredispatch.frontend.compiling.capture import Capture
 from coredispatch.frontend.compiling.executing import caller, execute
 from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.modes import modes_in_force
-from coredispatch.frontend.compiling.program import Program, Unseen
+from coredispatch.frontend.compiling.program import Failed, Program, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported
 from coredispatch.frontend.compiling.replaced import alike
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
@@ -99,6 +99,9 @@ class CompiledFunction:
                         return ready.call(leaves, [])
                     except Unseen:
                         break
+                    except Failed as failed:
+                        error = failed.__cause__
+                    return self._failed(error, args, kwargs)
         return self._found(modes, args, kwargs)
 
     def _found(self, modes: Any, args: Any, kwargs: Any) -> Any:
@@ -106,6 +109,7 @@ class CompiledFunction:
         given = Arguments(args, kwargs, self.moving, self.sizes.open)
         key = (modes, given.key)
         programs = self.programs.get(key)
+        error: BaseException | None = None
         if programs is not None:
             for i, program in enumerate(programs):
                 if program.guards.hold(given.leaves):
@@ -116,9 +120,15 @@ class CompiledFunction:
                         result = execute(program, given.leaves, given.containers)
                     except Unseen:
                         return self._capture(key, given, args, kwargs, program)
+                    except Failed as failed:
+                        error = failed.__cause__
+                        break
                     if program.ready:
                         self.prefer(program.ready)
                     return result
+            else:
+                return self._capture(key, given, args, kwargs, None)
+            return self._failed(error, args, kwargs)
         return self._capture(key, given, args, kwargs, None)
 
     def prepare(self, program: Program, modes: Any, given: Arguments, args: Any, kw: Any) -> None:
@@ -143,6 +153,12 @@ class CompiledFunction:
         self.eager_calls += 1
         COUNTERS["eager_calls"] += 1
         return self._fn(*args, **kwargs)
+
+    def _failed(self, error: BaseException | None, args: Any, kwargs: Any) -> Any:
+        """Fail as Python does, at the program's line; as the graph did where Python does not."""
+        self._eagerly(args, kwargs)
+        assert error is not None
+        raise error
 
     # -- capturing -------------------------------------------------------------------------------
 

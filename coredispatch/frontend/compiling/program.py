@@ -13,13 +13,20 @@ from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.recording import SHAPES, Decision, Origin
 from coredispatch.frontend.compiling.records import equal
 from coredispatch.graph import Graph, Node, map_arg
+from coredispatch.graph.calls import operator_of
+from coredispatch.graph.passes.aliasing import Aliases
+from coredispatch.graph.passes.common import repeatable
 from coredispatch.plugin import Value, to_raw
 
-__all__ = ["Leaf", "Program", "Segment", "Unseen", "segmented"]
+__all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "segmented"]
 
 
 class Unseen(Exception):
     """A number came out as in no captured call."""
+
+
+class Failed(Exception):
+    """A graph failed before anything was written: Python may run the program from its start."""
 
 
 class Leaf:
@@ -263,6 +270,13 @@ class Program:
                 mapping[node] = found
         return mapping
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether its graphs leave nothing behind: they write to no input, and draw nothing."""
+        return all(
+            segment.graph is None or _leaves_nothing(segment.graph) for segment in self.segments()
+        )
+
     def foreseen(self, env: dict[Node, Any]) -> bool:
         """Whether the answers that depend on numbers of the call alone are known.
 
@@ -294,6 +308,21 @@ class Program:
                 set_rng_state(state)
 
         return undo
+
+
+def _leaves_nothing(graph: Graph) -> bool:
+    aliases = Aliases(graph)
+    inputs = {aliases.of(node) for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+    return not inputs & aliases.written and all(
+        repeatable(node) or _writes(node)
+        for node in graph.nodes
+        if node.op not in ("placeholder", "get_attr", "output")
+    )
+
+
+def _writes(node: Node) -> bool:
+    op = operator_of(node)
+    return op is not None and bool(op.mutates) and not op.random
 
 
 def _computed(node: Node, env: dict[Node, Any], known: dict[Node, Any]) -> Any:

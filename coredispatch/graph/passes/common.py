@@ -10,7 +10,7 @@ from coredispatch.graph.node import Node
 from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.targets import function_name
 
-__all__ = ["eliminate_common_nodes"]
+__all__ = ["eliminate_common_nodes", "repeatable"]
 
 
 def eliminate_common_nodes(graph: Graph) -> Graph:

@@ -239,6 +239,8 @@ def _of_values(grad: Any, indices: Any, wanted: tuple[int, ...]) -> Any:
         return _summed_to(getitem(grad, indices), wanted)
     mask: Any = masks[0]
     rest = grad.shape[mask.ndim :]
+    if len(wanted) > 1 + len(rest):  # what leads is 1
+        return shape.reshape(_of_values(grad, indices, wanted[-1 - len(rest) :]), wanted)
     if len(wanted) == 1 + len(rest) and wanted[0] != 1:
         return _summed_to(masked_rows(grad, mask, wanted[0]), wanted)
     there = shape.reshape(mask.bool(), (*mask.shape, *[1] * len(rest)))
