@@ -3,7 +3,7 @@
     coredispatch launch --nproc-per-node 2 --max-restarts 3 examples/elastic.py
 
 The launcher ends the round when a rank is lost and starts all again; they go on from the last
-commit.
+commit. So does a second job: to begin anew, remove the folder ``build/elastic``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def main() -> None:
     cd.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(3, 1))
     optimizer = cd.optim.Adam(model.parameters(), lr=0.1)
-    state = ElasticState(options.checkpoint, model, optimizer, step=0)
+    state = ElasticState(options.checkpoint, model, optimizer, step=0, loss=0.0)
     if state.restore() and rank == 0:
-        print(f"round {restart_count()} goes on after step {state.step}")
+        print(f"round {restart_count()} goes on after step {state.step} of {options.checkpoint}")
     truth = cd.tensor([[1.0], [-2.0], [3.0]])
     while state.step < options.steps:
         x = cd.randn(16, 3, generator=cd.Generator().manual_seed(1000 * state.step + rank))
@@ -43,13 +43,13 @@ def main() -> None:
         loss = nn.functional.mse_loss(model(x), x @ truth)
         loss.backward()
         optimizer.step()
-        state.step += 1
+        state.step, state.loss = state.step + 1, loss.item()
         if state.step % 10 == 0:
             state.commit()
         if state.step == options.lose_at and rank == 1 and restart_count() == 0:
             os.kill(os.getpid(), signal.SIGKILL)
     if rank == 0:
-        print(f"done after {state.step} steps in round {restart_count()}: loss {loss.item():.4f}")
+        print(f"done after {state.step} steps in round {restart_count()}: loss {state.loss:.4f}")
     dist.destroy_process_group()
 
 

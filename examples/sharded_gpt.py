@@ -74,7 +74,8 @@ def main() -> None:
     if state.restore() and rank == 0:
         print(f"goes on after step {state.step}")
     if rank == 0:
-        print(f"{whole} parameters, {sum(p.numel() for p in model.parameters())} on each of {size}")
+        own = sum(p.to_local().numel() for p in model.parameters())
+        print(f"{whole} parameters, {own} on this one of {size} ranks")
     while state.step < options.steps:
         chooser = cd.Generator().manual_seed(1000 * state.step + rank)
         starts = cd.randint(0, len(text) - CONTEXT - 1, (16,), generator=chooser).tolist()

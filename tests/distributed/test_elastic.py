@@ -128,6 +128,7 @@ def test_the_examples(launch: Any, tmp_path: Path) -> None:
     done = launch("--nproc-per-node", "2", "--max-restarts", "1", *arguments)
     assert "round 1 goes on after step 20" in done.stdout
     assert "done after 40 steps in round 1" in done.stdout
+    assert "done after 40 steps in round 0" in launch("--nproc-per-node", "2", *arguments).stdout
 
 
 def test_commit_and_restore(tmp_path: Path) -> None:

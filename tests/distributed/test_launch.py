@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import coredispatch as cd
 from coredispatch.distributed.run import parse_args
+from coredispatch.frontend.distributed.run import agent
+from coredispatch.frontend.distributed.run.output import Tail
 
 pytestmark = pytest.mark.once
 
@@ -98,3 +104,56 @@ def test_torchruns_arguments_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse_args(line.split())
     assert (found.nproc_per_node, found.max_restarts, found.module) == ("3", 2, True)
     assert found.training_script_args == ["--lr", "3"]
+
+
+def test_a_progress_bar_is_shown_while_it_grows(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    tail = Tail(tmp_path / "log", shown, "", 0)
+    for new, expected in (
+        (b"\r 5%", "\r"),
+        (b"\r10%", "\r 5%\r"),
+        (b"\r20%\r", "\r 5%\r10%\r"),
+        (b"\nend\r\nun", "\r 5%\r10%\r20%\r\nend\r\n"),
+    ):
+        with open(tmp_path / "log", "ab") as file:
+            file.write(new)
+        tail.show()
+        assert shown.getvalue() == expected
+    tail.show(all_of_it=True)
+    tail.show(all_of_it=True)
+    assert shown.getvalue().endswith("\r20%\r\nend\r\nun\n")
+    prefixed = io.StringIO()
+    Tail(tmp_path / "log", prefixed, "[default0]:", 0).show()
+    assert prefixed.getvalue().endswith("[default0]:20%\r\n[default0]:end\r\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "text"),
+    [
+        (KeyboardInterrupt(), 130, "ended by SIGINT, and the ranks with it"),
+        (SystemExit(128 + signal.SIGTERM), 143, "ended by SIGTERM, and the ranks with it"),
+        (OSError(28, "No space left on device"), 1, "fix: free space, or --log-dir on another"),
+    ],
+)
+def test_a_launcher_that_is_ended_says_so_in_a_line(
+    end: BaseException,
+    status: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ended(*_: Any) -> int:
+        raise end
+
+    monkeypatch.setattr(agent, "_run_job", ended)
+    assert cd.distributed.run.main(["script.py"]) == status
+    assert text in capsys.readouterr().err
+
+
+def test_a_full_disk_below_the_ranks_output_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    line = ["--launcher", "processes", "--log-dir", str(tmp_path), "--no-python", "false"]
+    assert cd.distributed.run.main(line) == 1
+    assert f"no space left in '{tmp_path}" in capsys.readouterr().err

@@ -63,7 +63,7 @@ class Reducer:
         self.rebuild = rebuild
         self.active = False  # whether the pass that comes next is reduced
         self._begun = False
-        self._ready: list[int] = []
+        self._ready: dict[int, None] = {}  # in the order in which they came
         self._unused: set[int] = set()
         self._alone = False
         self._launched = 0
@@ -94,7 +94,7 @@ class Reducer:
         if self.active and self._begun:
             self._refuse_unfinished()
         self.active, self._begun = True, False
-        self._ready, self._launched = [], 0
+        self._ready, self._launched = {}, 0
         for bucket in self.buckets:
             bucket.reset()
         self._unused = set()
@@ -142,7 +142,7 @@ class Reducer:
                     "  fix: use no reentrant checkpoint around parameters that are shared, or one "
                     "backward for each forward"
                 )
-            self._ready.append(position)
+            self._ready[position] = None
             bucket, offset = self._where[position]
             if self._alone:
                 self._unused.discard(position)
@@ -240,7 +240,7 @@ class Reducer:
     def _rebuild(self) -> None:
         """Order the buckets as the gradients of rank 0 became ready."""
         self.rebuild = False
-        order = cd.tensor(self._ready, dtype=cd.int64)
+        order = cd.tensor(list(self._ready), dtype=cd.int64)
         broadcast(order, group=self.group, group_src=0)
         positions = order.tolist()
         if positions == [p for bucket in self.buckets for p in bucket.positions]:

@@ -150,16 +150,21 @@ def save(
             failure = f"Checkpoint already exists in {str(target)!r} and overwrite=False."
         else:
             failure = _attempt(lambda: _clear(part))
-    _agree([failure], group)
-    entries: Entries = {}
     try:
-        entries = write_part(part, rank, state_dict)
-    except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
-    every = _agree([failure, entries], group)
-    if rank == 0:
-        failure = _attempt(lambda: _publish(part, target, [found[1] for found in every]))
-    _agree([failure], group)
+        _agree([failure], target, group)
+        entries: Entries = {}
+        try:
+            entries = write_part(part, rank, state_dict)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        every = _agree([failure, entries], target, group)
+        if rank == 0:
+            failure = _attempt(lambda: _publish(part, target, [found[1] for found in every]))
+        _agree([failure], target, group)
+    except CheckpointException:
+        if rank == 0:  # all ranks know of it: none writes there any more
+            shutil.rmtree(part, ignore_errors=True)
+        raise
 
 
 def async_save(state_dict: dict[str, Any], **options: Any) -> Future[None]:
@@ -200,7 +205,7 @@ def _publish(part: Path, target: Path, every: list[Entries]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _agree(found: list[Any], group: Any) -> list[Any]:
+def _agree(found: list[Any], target: Path, group: Any) -> list[Any]:
     """What all ranks found. Raises on all of them where one failed."""
     every: list[Any] = [found]
     if group is not None:
@@ -210,7 +215,7 @@ def _agree(found: list[Any], group: Any) -> list[Any]:
     if failed:
         text = "; ".join(f"rank {rank}: {why}" for rank, why in failed[:3])
         raise CheckpointException(
-            f"the checkpoint was not written: {text}",
+            f"the checkpoint {str(target)!r} was not written: {text}",
             fix="free space or choose another folder; the last checkpoint is as it was",
         )
     return every

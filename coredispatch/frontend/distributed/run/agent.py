@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,8 @@ from coredispatch.registry.around.loader import plugins
 
 __all__ = ["main", "run"]
 
+_FULL = 64 * 1024  # bytes left on a disk on which ranks can say no more what went wrong
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Launch what the command line says; returns the exit status."""
@@ -41,16 +44,31 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"coredispatch launch: {error}", file=sys.stderr)
         return 2
-    with job.folder() as folder, _ends_with_signals():
-        if job.elastic:
-            return _run_elastic(job, folder)
-        for attempt in range(options.max_restarts + 1):
-            status = _Round(job, folder / f"attempt_{attempt}", job.place(attempt)).run()
-            if status == 0:
-                return 0
-            left = options.max_restarts - attempt
-            if left:
-                _say(f"starting {job.local_size} ranks again ({left} restarts left)")
+    try:
+        with job.folder() as folder, _ends_with_signals():
+            return _run_job(job, folder)
+    except (KeyboardInterrupt, SystemExit) as end:
+        status = end.code if isinstance(end, SystemExit) else None
+        number = status - 128 if isinstance(status, int) else int(signal.SIGINT)
+        _say(f"ended by {signal.Signals(number).name}, and the ranks with it")
+        return 128 + number
+    except OSError as error:
+        _say(f"{error}\n  fix: free space, or --log-dir on another disk")
+        return 1
+
+
+def _run_job(job: _Job, folder: Path) -> int:
+    """Rounds on a fixed number of machines, or on as many as there are."""
+    if job.elastic:
+        return _run_elastic(job, folder)
+    options = job.options
+    for attempt in range(options.max_restarts + 1):
+        status = _Round(job, folder / f"attempt_{attempt}", job.place(attempt)).run()
+        if status == 0:
+            return 0
+        left = options.max_restarts - attempt
+        if left:
+            _say(f"starting {job.local_size} ranks again ({left} restarts left)")
     return status
 
 
@@ -283,6 +301,11 @@ class _Round:
                 tail.show(all_of_it=True)
         if status:
             self._explain(status)
+            if shutil.disk_usage(self.folder).free < _FULL:
+                _say(
+                    f"there is no space left in {str(self.folder)!r}, where the ranks' output "
+                    "goes\n  fix: free space, or --log-dir on another disk"
+                )
         return status
 
     def _watch(self) -> int:

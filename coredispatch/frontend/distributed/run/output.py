@@ -30,7 +30,7 @@ class Tail:
         self._rest = b""
 
     def show(self, *, all_of_it: bool = False) -> None:
-        """Show the lines that have come; with `all_of_it` an unfinished one, too."""
+        """Show the lines that have come, and bars; with `all_of_it` an unfinished one, too."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._at)
@@ -38,12 +38,17 @@ class Tail:
         except FileNotFoundError:
             return
         self._at += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        if all_of_it and self._rest:
-            lines.append(self._rest)
-            self._rest = b""
+        waiting = self._rest + new
+        # A progress bar writes itself anew after a carriage return, and ends its line when it is
+        # done. A carriage return that comes last may be the first half of a line end.
+        end = max(waiting.rfind(b"\n"), waiting.rfind(b"\r", 0, -1)) + 1
+        if all_of_it and end < len(waiting):
+            waiting += b"\n"
+            end = len(waiting)
+        self._rest = waiting[end:]
+        lines = waiting[:end].splitlines(keepends=True)
         for line in lines:
-            self._to.write(f"{self._prefix}{line.decode(errors='replace')}\n")
+            self._to.write(self._prefix + line.decode(errors="replace"))
         if lines:
             self._to.flush()
 
