@@ -145,8 +145,11 @@ class Interpreter:
 
 
 def run(graph: Graph, *args: Any, root: Any = None) -> Any:
-    """The output of ``graph`` for these inputs; ``root`` has the attributes that it reads."""
-    return Interpreter(root, graph=graph).run(*args)
+    """The output of ``graph`` for these inputs.
+
+    ``root`` has the attributes that it reads: by default the module that the graph belongs to.
+    """
+    return Interpreter(graph.owning_module if root is None else root, graph=graph).run(*args)
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:

@@ -358,3 +358,50 @@ def test_results_that_a_step_went_back_through_refuse_another_pass(returned: int
             with pytest.raises(RuntimeError, match="second time"):
                 cd.autograd.grad(tensor.sum(), layer.weight)
     assert "Compiled" in tensor.grad_fn.name()
+
+
+def _leaf_and_loss(x: Any, w: Any) -> Any:
+    x = x.clone().requires_grad_()
+    return x, (x * w).sum()
+
+
+def _leaf_after_backward(x: Any, w: Any) -> Any:
+    x = x.clone().requires_grad_()
+    y = (x * w).sum()
+    y.backward(retain_graph=True)
+    return x, y
+
+
+def _loss_after_backward(x: Any, w: Any) -> Any:
+    x = x.clone().requires_grad_()
+    y = (x * w.detach()).sum()
+    y.backward()
+    return x.grad, y.detach() * w.sum()
+
+
+def _retained(x: Any, w: Any) -> Any:
+    y = x * w
+    y.retain_grad()
+    z = (y * y).sum()
+    z.backward(retain_graph=True)
+    return y, z
+
+
+@pytest.mark.parametrize(
+    "program", [_leaf_and_loss, _leaf_after_backward, _loss_after_backward, _retained]
+)
+@pytest.mark.parametrize("wanted", [True, False], ids=["weights", "no weights"])
+def test_gradients_of_what_the_program_makes(program: Any, wanted: bool) -> None:
+    """A leaf that the program makes and returns has its gradient, and gets those that follow."""
+    fast: Any = cd.compile(program, backend="eager")
+    for number in (2.0, 3.0, 4.0):
+        seen = []
+        for run in (program, fast):
+            w = cd.full((3,), number, requires_grad=wanted or program is _retained)
+            first, loss = run(cd.ones(3), w)
+            gradients = [first.grad] if program is not _loss_after_backward else [first]
+            if loss.requires_grad:
+                loss.backward()
+            gradients += [first.grad, w.grad] if first.requires_grad else [w.grad]
+            seen.append([None if g is None else g.tolist() for g in gradients])
+        assert seen[1] == seen[0]

@@ -11,7 +11,7 @@ from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.joint import Joint, differentiated
+from coredispatch.frontend.compiling.joint import Joint, differentiated, leaves_of
 from coredispatch.frontend.compiling.modes import forget_casts, modes_in_force
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
@@ -450,6 +450,10 @@ class Capture:
             if tensor.keys & AUTOGRAD and tensor._node is not None:
                 wanted.setdefault(node, tensor)
         if not wanted:
+            return None
+        made = {id(tensor) for tensor, _ in describer.tensors if tensor._node is None}
+        if any(id(leaf) in made for leaf in leaves_of(wanted.values())):
+            self.recorder.refuse("gradients of a result go to another result, a leaf that it made")
             return None
         with self.watch:
             return differentiated(self.recorder, wanted)

@@ -26,7 +26,7 @@ from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.plugin import AutogradError, Value
 
-__all__ = ["CompiledProgram", "Joint", "differentiated", "freed"]
+__all__ = ["CompiledProgram", "Joint", "differentiated", "freed", "leaves_of"]
 
 
 class Joint:
@@ -82,14 +82,13 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         node = recorder.placeholder(f"grad{i}", made, Origin(f"grad{i}", made, "tangent"))
         joint.tangents.append(node)
         tangents.append(made)
+    ends = [value for _, value in inputs] or leaves_of(outs)
     mark, looked = len(recorder.steps), len(recorder.decisions)
     before = list(recorder.steps)
     try:
         # what made the inputs, and their hooks, get the gradients of each call from outside
-        with capturing(recorder), enable_grad(), without_history(v for _, v in inputs):
-            found = gradients(
-                outs, [v for _, v in inputs], tangents, retain_graph=True, allow_unused=True
-            )
+        with capturing(recorder), enable_grad(), without_history(ends):
+            found = gradients(outs, ends, tangents, retain_graph=True, allow_unused=True)
     except AutogradError as error:
         if "second time" not in str(error) and "freed" not in str(error):
             recorder.refuse(f"its backward pass cannot be captured: {error}")
@@ -100,6 +99,9 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         joint.fresh = len(apart) == len(outs) + len(inputs) and all(o._view is None for o in outs)
         joint.present = [False] * len(inputs)
         return joint
+    if not inputs:
+        recorder.refuse("its results require grad, and none of its inputs does")
+        return None
     if not all(decision.early for decision in recorder.decisions[looked:]):
         recorder.refuse("its backward pass looks at values")
         return None
@@ -121,6 +123,23 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     assert recorder.steps == before
     recorder.steps += [step for step in steps if step in asked]
     return joint
+
+
+def leaves_of(outs: Iterable[Any]) -> list[Any]:
+    """The leaves that gradients of ``outs`` go to."""
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    open_ = [out.grad_fn for out in outs]
+    while open_:
+        node = open_.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found[id(leaf)] = leaf
+        open_ += [following for following, _ in node.next_functions]
+    return list(found.values())
 
 
 class CompiledProgram(Function):

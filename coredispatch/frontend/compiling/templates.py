@@ -124,13 +124,10 @@ class Describer:
             return lambda env: env[node].detach()
         self.tensors.append((tensor, node))
         self.wanted.setdefault(node)
-        if tensor.keys & AUTOGRAD and tensor._node is None:
-
-            def leaf(env: Any) -> Any:
-                return env[node].requires_grad_()
-
-            return leaf
-        return Taken(node)
+        leaf = bool(tensor.keys & AUTOGRAD) and tensor._node is None
+        if tensor._grad is not None:
+            return _with_gradient(node, leaf, self.describe(tensor._grad))
+        return _leaf(node) if leaf else Taken(node)
 
     def _views(self, tensor: Any) -> Builder | None:
         """A view of an input is made anew, by the operators that made it."""
@@ -240,6 +237,22 @@ def _counts(node: Any) -> bool:
 
 
 _FIXED = {"DType", "Device", "builtin_function_or_method", "module"}
+
+
+def _leaf(node: Any) -> Builder:
+    """A tensor of the program that gradients end at."""
+    return lambda env: env[node].requires_grad_()
+
+
+def _with_gradient(node: Any, leaf: bool, gradient: Builder) -> Builder:
+    """A tensor of the program that the program computed a gradient of."""
+
+    def build(env: Any) -> Any:
+        tensor = env[node].requires_grad_() if leaf else env[node]
+        tensor._grad = gradient(env)
+        return tensor
+
+    return build
 
 
 def _shared(build: Builder) -> Builder:
