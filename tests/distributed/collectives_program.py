@@ -339,6 +339,33 @@ def derivatives(rank: int, size: int) -> None:
                     assert abs(x.grad[i].item() - slope) < 1e-5 * (1 + abs(slope)), (name, r, i)
 
 
+def differing(rank: int, size: int) -> None:
+    """Collectives of MPI with other sizes on the last rank: it would say nothing, or little."""
+    own, row = cd.ones(3 + (rank == size - 1)), [cd.ones(3) for _ in range(size)]
+    rows = [cd.empty_like(own) for _ in range(size)]
+    everywhere = [
+        lambda: dist.all_gather(rows, own),
+        lambda: dist.reduce_scatter(cd.empty_like(own), rows),
+        lambda: dist.all_to_all(rows, rows),
+    ]
+    for call in everywhere:
+        refused(dist.DistBackendError, call)
+    for call, raising in (
+        (lambda: dist.broadcast(own, 0), rank == size - 1),
+        (lambda: dist.scatter(own, row if rank == 0 else None, 0), rank == size - 1),
+        (lambda: dist.gather(own, rows if rank == 0 else None, 0), rank == 0),
+        (lambda: dist.reduce(own, 0), rank == 0),
+    ):
+        if raising:
+            refused(dist.DistBackendError, call)
+        else:
+            call()
+    if rank == 0:
+        dist.send(row[0], size - 1)
+    elif rank == size - 1:
+        refused(dist.DistBackendError, lambda: dist.recv(own, 0))
+
+
 def check_all() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for check in (reductions, long_ones, infinite, not_numbers, copies, messages, objects, groups,
@@ -350,6 +377,7 @@ def check_all() -> None:
             refused(dist.DistBackendError, lambda n=lengths[rank > 0]: dist.all_reduce(cd.ones(n)))
         refused(dist.DistBackendError, lambda: dist.all_reduce(cd.ones(3).to(
             cd.float64 if rank else cd.int64)))  # fmt: skip
+        differing(rank, size)
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     x = cd.ones(3)
     dist.all_reduce(x)

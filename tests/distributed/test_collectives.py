@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.distributed as dist
+from coredispatch.plugin import Communicator, LateError, Request
 
 PROGRAM = str(Path(__file__).parent / "collectives_program.py")
 
@@ -104,6 +105,28 @@ def test_a_rank_of_mpi_that_hangs_is_named(mpirun: Any, tmp_path: Path, level: s
     received, reduced = json.loads(file.read_text())
     assert "recv(float32[2]) from 1" in received and "rank 1 is late" in received
     assert "all_reduce(float32[3])" in reduced and "rank 1 is late" in reduced
+
+
+@pytest.mark.parametrize(
+    ("late", "text"),
+    [([], "all ranks wait, but not in the same"), ([1], "rank 1 is late"), (None, "another rank")],
+)
+def test_a_timeout_says_what_the_engine_knows(late: Any, text: str) -> None:
+    class Stuck(Communicator, Request):
+        rank, size = 0, 2
+
+        def barrier(self) -> Request:
+            return self
+
+        def wait(self, seconds: float) -> None:
+            raise LateError
+
+        def late(self, number: int) -> Any:
+            return late
+
+    group = dist.ProcessGroup([0, 1], {"cpu": Stuck()}, "g", timedelta(seconds=1))
+    with pytest.raises(dist.DistBackendError, match=text):
+        group.launch("cpu", "barrier", (), "barrier()")
 
 
 def test_a_rank_that_has_left_is_named() -> None:

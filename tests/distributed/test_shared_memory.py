@@ -127,3 +127,65 @@ def test_memory_that_is_not_the_other_process_s_is_not_opened(tmp_path: Any) -> 
     assert shared_memory._open(name, str(tmp_path / "missing")) is None
     shared_memory.os.close(descriptor)
     assert shared_memory._open(name, where) is None
+
+
+def test_calls_of_mpi_that_do_not_fit_are_told_by_whom_they_concern() -> None:
+    a, b = np.zeros(4, "f4"), np.zeros(8, "f4")
+    fits: list[tuple[str, Any, Any]] = [  # what rank 0 and rank 1 say, and who raises
+        ("all_gather", {"array": a, "counts": [4, 8]}, {"array": b, "counts": [4, 8]}),
+        ("reduce_scatter", {"array": b, "counts": [4, 4], "op": "sum"}, None),
+        ("all_to_all", {"array": a, "counts": [1, 3], "received": [1, 6]},
+         {"array": b, "counts": [6, 2], "received": [3, 2]}),
+        ("broadcast", {"array": a, "root": 0}, None),
+        ("reduce", {"array": a, "root": 0, "op": "max"}, None),
+        ("gather", {"array": a, "root": 0, "counts": [4, 8]}, {"array": b, "root": 0}),
+        ("scatter", {"array": a, "root": 0, "counts": [4, 8]}, {"array": b, "root": 0}),
+        ("barrier", {}, None),
+    ]  # fmt: skip
+    concerned = {"broadcast": [1], "scatter": [1], "reduce": [0], "gather": [0]}
+
+    def outcomes(first: tuple[str, Any], second: tuple[str, Any]) -> list[bool]:
+        ranks = ranks_of(2)
+        checks = [
+            rank.calls.begin(name, **arguments)
+            for rank, (name, arguments) in zip(ranks, (first, second), strict=True)
+        ]
+        found = []
+        for check in checks:
+            try:
+                check()
+            except ValueError as error:
+                found.append("rank 0 of the group: " in str(error) and "rank 1" in str(error))
+            else:
+                found.append(False)
+        return found
+
+    for name, first, second in fits:
+        second = first if second is None else second
+        assert outcomes((name, first), (name, second)) == [False, False], name
+        expected = [rank in concerned.get(name, [0, 1]) for rank in (0, 1)]
+        changes: list[dict[str, Any]] = []
+        if name != "barrier":
+            changes.append({"array": second["array"].astype("f8")})
+        if name in ("broadcast", "reduce", "gather"):
+            changes.append({"array": np.zeros(5, "f4")})
+        if "op" in first:
+            changes.append({"op": "min"})
+        if name == "all_gather":
+            changes.append({"counts": [4, 9]})
+        if name == "all_to_all":
+            changes += [{"counts": [5, 2]}, {"received": [4, 2]}]
+        for change in changes:
+            assert outcomes((name, first), (name, second | change)) == expected, (name, change)
+        if name == "scatter":
+            wrong = (name, first | {"counts": [4, 9]})
+            assert outcomes(wrong, (name, second)) == [False, True]
+    assert outcomes(("barrier", {}), ("all_gather", fits[0][2])) == [True, True]
+
+
+def test_a_rank_far_ahead_has_written_over_what_it_said() -> None:
+    ranks = ranks_of(2)
+    check = ranks[1].calls.begin("broadcast", np.zeros(4), root=0)
+    for _ in range(40):
+        ranks[0].calls.begin("broadcast", np.zeros(7), root=0)
+    check()  # nothing is known of that call any more

@@ -162,9 +162,9 @@ class Communicator:
         """What computes with the arrays that it takes, under NumPy's names; None for NumPy."""
         return None
 
-    def late(self, number: int) -> Sequence[int]:
-        """After a timeout in call `number`: the ranks that are not there, as far as is known."""
-        return ()
+    def late(self, number: int) -> Sequence[int] | None:
+        """After a timeout in call `number`: the ranks that are not there; None if unknown."""
+        return None
 
     def close(self) -> None:
         """Free what the communicator holds."""

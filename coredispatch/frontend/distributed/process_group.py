@@ -92,9 +92,10 @@ class ProcessGroup:
             )
         return found
 
-    def late(self, number: int) -> Sequence[int]:
-        """The ranks that are late in a call that timed out, as far as the engine knows."""
-        return [self.ranks[rank] for rank in self._first.late(number)]
+    def late(self, number: int) -> Sequence[int] | None:
+        """The ranks that are late in a call that timed out; None where the engine does not know."""
+        found = self._first.late(number)
+        return None if found is None else [self.ranks[rank] for rank in found]
 
     def launch(
         self,

@@ -92,8 +92,14 @@ class Work:
         where = "" if group is None else f"[rank {group.rank()}] "
         what = f"{self._what}, call {self._number} of group {group and group.group_name!r}"
         if isinstance(error, LateError):
-            late = error.ranks or (() if group is None else group.late(self._number))
-            names = ", ".join(f"rank {r}" for r in late) or "another rank"
+            late = error.ranks or (None if group is None else group.late(self._number))
+            if late is not None and not late:
+                return DistBackendError(
+                    f"{where}timed out after {waited:.1f} s in {what}: all ranks wait, but not in "
+                    "the same collective\n  fix: call the same collectives in the same order on "
+                    "all ranks; DISTRIBUTED_DEBUG=DETAIL says what each of them calls"
+                )
+            names = ", ".join(f"rank {r}" for r in late or ()) or "another rank"
             return DistBackendError(
                 f"{where}timed out after {waited:.1f} s in {what}: {names} is late\n"
                 "  fix: see what that rank does (did it raise, or take another branch?), or raise "

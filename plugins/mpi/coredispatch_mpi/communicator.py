@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import Communicator, GroupInfo, Request
+from coredispatch_mpi.calls import Check
 from coredispatch_mpi.installation import find_library
 from coredispatch_mpi.requests import MPIRequest, Several
 from coredispatch_mpi.shared_memory import shared_memory
@@ -88,22 +89,28 @@ class MPICommunicator(Communicator):
         self._broken = False
 
     def _under_way(
-        self, request: Any, *arrays: Any, peer: int | None = None, receives: bool = False
+        self, request: Any, *arrays: Any, check: Check | None = None, **message: Any
     ) -> Request:
-        return MPIRequest(request, arrays, self._MPI, peer, receives)
+        return MPIRequest(request, arrays, self._MPI, check=check, **message)
+
+    def _told(self, name: str, array: Any = None, **arguments: Any) -> Check | None:
+        """Tell the other ranks of this machine of a call, before it begins."""
+        return None if self._memory is None else self._memory.calls.begin(name, array, **arguments)
 
     def _operation(self, op: str, array: Any) -> Any:
         if array.dtype.kind == "f" and op in ("min", "max"):
             return _extreme(op, self._MPI)
         return self._ops[op]
 
-    def _in_pieces(self, begin: Callable[[Any], Any], array: Any) -> Request:
+    def _in_pieces(
+        self, begin: Callable[[Any], Any], array: Any, check: Check | None = None
+    ) -> Request:
         """A reduction that `begin` begins for each piece of `array`."""
         whole, length = array.reshape(-1), _PIECE // array.itemsize
         starts = range(0, max(whole.size, 1), length)
         begun = [begin(whole[at : at + length]) for at in starts]
         together = begun[0] if len(begun) == 1 else Several(begun)
-        return self._under_way(together, array)
+        return self._under_way(together, array, check=check)
 
     def all_reduce(self, array: Any, op: str) -> Request:
         if self._memory is not None:
@@ -114,9 +121,11 @@ class MPICommunicator(Communicator):
         )
 
     def broadcast(self, array: Any, root: int) -> Request:
-        return self._under_way(self._comm.Ibcast(array, root), array)
+        check = self._told("broadcast", array, root=root)
+        return self._under_way(self._comm.Ibcast(array, root), array, check=check)
 
     def reduce(self, array: Any, root: int, op: str) -> Request:
+        check = self._told("reduce", array, root=root, op=op)
         operation, in_place = self._operation(op, array), self._MPI.IN_PLACE
 
         def begin(piece: Any) -> Any:
@@ -124,35 +133,43 @@ class MPICommunicator(Communicator):
                 return self._comm.Ireduce(in_place, piece, operation, root)
             return self._comm.Ireduce(piece, None, operation, root)
 
-        return self._in_pieces(begin, array)
+        return self._in_pieces(begin, array, check)
 
     def all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> Request:
+        check = self._told("all_gather", array, counts=counts)
         if len(set(counts)) == 1:
             begun = self._comm.Iallgather(array, out)
         else:
             begun = self._comm.Iallgatherv(array, _parts(out, counts))
-        return self._under_way(begun, out, array)
+        return self._under_way(begun, out, array, check=check)
 
     def reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> Request:
+        check = self._told("reduce_scatter", array, counts=counts, op=op)
         begun = self._comm.Ireduce_scatter(array, out, list(counts), self._operation(op, array))
-        return self._under_way(begun, out, array)
+        return self._under_way(begun, out, array, check=check)
 
     def gather(self, out: Any, array: Any, counts: Sequence[int], root: int) -> Request:
+        check = self._told("gather", array, counts=counts, root=root)
         parts = None if out is None else _parts(out, counts)
-        return self._under_way(self._comm.Igatherv(array, parts, root), out, array)
+        begun = self._comm.Igatherv(array, parts, root)
+        return self._under_way(begun, out, array, check=check)
 
     def scatter(self, out: Any, array: Any, counts: Sequence[int], root: int) -> Request:
+        check = self._told("scatter", out, counts=counts, root=root)
         parts = None if array is None else _parts(array, counts)
-        return self._under_way(self._comm.Iscatterv(parts, out, root), out, array)
+        begun = self._comm.Iscatterv(parts, out, root)
+        return self._under_way(begun, out, array, check=check)
 
     def all_to_all(
         self, out: Any, array: Any, out_counts: Sequence[int], in_counts: Sequence[int]
     ) -> Request:
+        check = self._told("all_to_all", array, counts=in_counts, received=out_counts)
         begun = self._comm.Ialltoallv(_parts(array, in_counts), _parts(out, out_counts))
-        return self._under_way(begun, out, array)
+        return self._under_way(begun, out, array, check=check)
 
     def barrier(self) -> Request:
-        return self._under_way(self._comm.Ibarrier())
+        check = self._told("barrier")
+        return self._under_way(self._comm.Ibarrier(), check=check)
 
     def send(self, array: Any, dst: int, tag: int) -> Request:
         return self._under_way(self._comm.Isend(array, dst, tag), array, peer=dst)

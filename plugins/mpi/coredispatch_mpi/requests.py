@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.plugin import LateError, Request
+from coredispatch_mpi.calls import Check
 from coredispatch_mpi.waiting import advance, moving, wait_until
 
 __all__ = ["MPIRequest", "Several"]
@@ -22,13 +23,26 @@ class Several:
 
 
 class MPIRequest(Request):
-    """One of mpi4py's requests, and the arrays that MPI reads and writes until it is done."""
+    """One of mpi4py's requests, and the arrays that MPI reads and writes until it is done.
+
+    Args:
+        peer: the rank that a message comes from or goes to.
+        receives: whether it is a message that comes.
+        check: raises ValueError where the other ranks call with what does not fit.
+    """
 
     def __init__(
-        self, request: Any, arrays: tuple[Any, ...], MPI: Any, peer: int | None, receives: bool
+        self,
+        request: Any,
+        arrays: tuple[Any, ...],
+        MPI: Any,
+        peer: int | None = None,
+        receives: bool = False,
+        check: Check | None = None,
     ) -> None:
         self._request = request
-        self._peer, self._receives = peer, receives
+        self._peer, self._receives, self._check = peer, receives, check
+        self._error: Exception | None = None
         self._arrays: Any = arrays
         self._bytes = sum(array.nbytes for array in arrays if array is not None)
         self._status = MPI.Status()
@@ -39,24 +53,45 @@ class MPIRequest(Request):
             return True
         if moving:
             advance()
-        if not self._test():
-            return False
+        try:
+            if not self._request.Test(self._status):
+                return False
+            self._compare()
+        except (self._failure, ValueError) as error:
+            self._error = self._explained(error)
         self.source = self._status.Get_source()
         self._arrays = None
         return True
 
-    def _test(self) -> bool:
+    def _compare(self) -> None:
+        """Raise ValueError where this rank's arguments and those of the others do not fit."""
+        if self._check is not None:
+            self._check()
+        if self._receives and (came := self._status.Get_count()) != self._bytes:
+            raise ValueError(
+                f"a message of {came} bytes came for {self._bytes} bytes\n"
+                "  fix: send and receive tensors of the same shape and dtype"
+            )
+
+    def _explained(self, error: Exception) -> Exception:
+        """MPI's error in words: its own say nothing of the ranks' arguments."""
+        if isinstance(error, ValueError):
+            return error
         try:
-            return bool(self._request.Test(self._status))
-        except self._failure as error:
-            raise RuntimeError(
-                f"{error}\n  the ranks may call with tensors of different sizes\n"
-                "  fix: use the same shape and dtype on all ranks, and see DISTRIBUTED_DEBUG=DETAIL"
-            ) from None
+            if self._check is not None:
+                self._check()
+        except ValueError as found:
+            return found
+        return RuntimeError(
+            f"{error}\n  the ranks may call with tensors of different sizes\n"
+            "  fix: use the same shape and dtype on all ranks, and see DISTRIBUTED_DEBUG=DETAIL"
+        )
 
     def wait(self, seconds: float) -> None:
         if not wait_until(self.done, seconds, self._bytes):
             self._give_up()
+        if self._error is not None:
+            raise self._error
 
     def _give_up(self) -> None:
         """A message that has not come is called off; a collective cannot be."""
@@ -66,4 +101,6 @@ class MPIRequest(Request):
             if not self._status.Is_cancelled():  # it came after all
                 self.source, self._arrays = self._status.Get_source(), None
                 return
+        elif self._check is not None:
+            self._check()
         raise LateError(() if self._peer is None else (self._peer,))

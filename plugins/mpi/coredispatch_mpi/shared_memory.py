@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import Communicator, LateError, Request
+from coredispatch_mpi.calls import KEPT, WIDTH, Calls
 from coredispatch_mpi.waiting import advance, moving, wait_until
 
 __all__ = ["SharedMemory", "shared_memory"]
@@ -99,6 +100,7 @@ def _layout(size: int) -> dict[str, tuple[type, tuple[int, ...]]]:
     return {
         "meetings": (np.int64, (size, _LINE // 8)),
         "heads": (np.int64, (size, 2, _LINE // 8)),
+        "calls": (np.int64, (size, KEPT, WIDTH)),
         "small": (np.uint8, (size, 2, _SMALL)),
         "parts": (np.uint8, (size, turns, size, _part(size))),
     }
@@ -130,6 +132,8 @@ class SharedMemory:
             areas[area] = np.frombuffer(memory, kind, count, at).reshape(shape)
             at += areas[area].nbytes
         self._heads, self._small_parts, self._parts = areas["heads"], areas["small"], areas["parts"]
+        #: of the collectives that MPI carries out
+        self.calls = Calls(areas["calls"], rank)
         # A memoryview reads and writes whole words, and costs less per element than an array.
         self._meetings = memoryview(areas["meetings"].reshape(-1))[:: _LINE // 8]
         self._met = self._calls = self._chunks = 0
