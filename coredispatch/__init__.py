@@ -51,6 +51,10 @@ def _late(name: str) -> Any:
         module = _importlib.import_module(f"coredispatch.{_LATE_NAMES[name]}")
         return getattr(module, name)
     late = _operators.late_name(name)
+    if late is None and not name.startswith("_"):
+        from coredispatch.frontend.device_modules import module_of_plugin
+
+        late = module_of_plugin(name)
     if late is None:
         raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
     return late

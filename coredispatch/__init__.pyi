@@ -455,6 +455,7 @@ from coredispatch.frontend.amp.settings import get_autocast_gpu_dtype as get_aut
 from coredispatch.frontend.amp.settings import get_autocast_ipu_dtype as get_autocast_ipu_dtype
 from coredispatch.frontend.amp.settings import get_autocast_xla_dtype as get_autocast_xla_dtype
 from coredispatch.frontend.function_forms import get_device as get_device
+from coredispatch.frontend.device_modules import get_device_module as get_device_module
 from coredispatch.frontend.finite_differences import gradient as gradient
 from coredispatch.frontend.kernel_forms import grid_sampler as grid_sampler
 grid_sampler_2d: Any

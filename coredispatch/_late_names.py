@@ -42,6 +42,7 @@ LATE_NAMES |= {
     "compile": "compiler",
     "Event": "frontend.streams",
     "from_file": "frontend.mapped_files",
+    "get_device_module": "frontend.device_modules",
     "Future": "futures",
     "ScriptFunction": "jit",
     "ScriptModule": "jit",

@@ -17,9 +17,9 @@ __all__ = ["Event", "Stream"]
 
 def _device(device: Any) -> Device:
     if device is None:
-        from coredispatch.frontend.accelerator import current_accelerator
+        from coredispatch.frontend import cuda
 
-        return current_accelerator() or Device("cpu")
+        return Device("cuda" if cuda.is_available() else "cpu")
     return Device(device)
 
 
@@ -34,7 +34,7 @@ class Stream:
     """A queue of work of a device; see the module.
 
     Args:
-        device: the accelerator by default, and the CPU where there is none.
+        device: CUDA by default, and the CPU where there is none.
         priority: for streams of ``cuda``.
     """
 
@@ -96,7 +96,7 @@ class Event:
     """A mark in a stream: to wait for, or to take the time between two.
 
     Args:
-        device: the accelerator by default, and the CPU where there is none.
+        device: CUDA by default, and the CPU where there is none.
         enable_timing: whether :meth:`elapsed_time` can be asked.
     """
 

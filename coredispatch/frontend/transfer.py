@@ -38,8 +38,8 @@ def to_device(
     to any backend; what can be done with it there is what it has kernels for.
     ``non_blocking`` lets a backend return before the data have arrived.
 
-    Raises :class:`DeviceError` for a device that is not there, and :class:`MissingKernel` for a
-    meta tensor, which has no data.
+    Raises :class:`DeviceError` for a device that is not there, :class:`DTypeError` for a dtype that
+    it does not declare, and :class:`MissingKernel` for a meta tensor, which has no data.
     """
     backend, bit = backend_of_device(device)
     index = resolved(backend, device).index or 0
@@ -51,6 +51,7 @@ def to_device(
         )
 
     def moved(raw: Any) -> Any:
+        backend.check_dtypes(DType.of(raw.dtype))
         made = backend.transfer(raw, source, index, non_blocking)
         # NumPy's backend gives back the very array; the result must not be an alias of self.
         return backend.from_numpy(source.to_numpy(raw).copy()) if made is raw else made

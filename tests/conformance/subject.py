@@ -139,8 +139,8 @@ class Subject:
         if self.backend.device_count() < 1:
             raise SuiteError(f"backend {name!r} has no device: {self.backend.device_name()}")
         self.expectations = Expectations.load(expectations or self._declared())
-        known = self.expectations.dtypes or self.backend.dtypes
-        self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
+        declared = (self.expectations.dtypes, self.backend.dtypes)
+        self.dtypes = tuple(d for d in DTYPES if all(k is None or d in k for k in declared))
         self.compilations = Compilations()
         #: what a write in place was seen to do wrong, "" nothing, None before the first look
         self.writes: str | None = None

@@ -104,6 +104,9 @@ class Cards(cdp.Backend):
     def check_device(self, index: int | None) -> int:
         return CURRENT.card if index is None else super().check_device(index)
 
+    def set_current_device(self, index: int) -> None:
+        CURRENT.card = index
+
     @contextlib.contextmanager
     def on(self, index: int) -> Iterator[None]:
         before, CURRENT.card = CURRENT.card, index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -457,8 +457,7 @@ def test_checkpoint_draws_the_same_numbers_there(device: str) -> None:
 def test_batches_of_a_loader_go_to_an_index() -> None:
     data = cd.data.TensorDataset(cd.arange(4))
     loader = cd.data.DataLoader(data, batch_size=2, pin_memory=True)
-    with pytest.warns(UserWarning, match="no accelerator is found"):
-        batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]
+    batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]  # no warning
     assert [str(batch.device) for batch in batches] == ["cards:0"] * 2
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
 
@@ -476,3 +475,63 @@ def test_rules_that_look_at_elements_look_at_those_of_the_device(device: str) ->
         assert tuple(getitem.out_rule(x, (mask,))) == (2,)
         assert tuple(getitem.out_rule(x, (at,))) == ()
         assert tuple(nonzero.out_rule(mask)) == (2, 1)
+
+
+# -- what is asked of a device -------------------------------------------------------------------
+
+
+def test_a_plugin_has_a_module_and_may_be_the_accelerator() -> None:
+    assert cd.cards is cd.get_device_module("cards:1") and cd.cards.is_available()
+    assert (cd.cards.device_count(), cd.cards.current_device()) == (2, CURRENT.card)
+    with cd.cards.device("cards:0"):
+        assert cd.cards.current_device() == 0 and cd.ones(1, device="cards").device.index == 0
+    with cd.device("cards"), cd.accelerator.device_index(0):
+        assert cd.accelerator.current_accelerator() == cd.device("cards")
+        assert (cd.accelerator.device_count(), cd.accelerator.current_device_index()) == (2, 0)
+    before = CURRENT.card
+    cd.cards.set_device(0)
+    assert cd.cards.current_device() == 0
+    cd.cards.set_device(before)
+    cd.cards.manual_seed_all(3)
+    first = cd.rand(2, device="cards:0")
+    cd.cards.manual_seed_all(3)
+    assert cd.cards.initial_seed() == 3 and cd.equal(cd.rand(2, device="cards:0"), first)
+    for wrong in (2, "cpu", "delayed"):
+        with pytest.raises((cd.DeviceError, ValueError), match="there are 2|a cards device"):
+            cd.cards.synchronize(wrong)
+    with pytest.raises(cd.DeviceError, match="how much memory"):
+        cd.cards.mem_get_info()
+    assert not hasattr(cd, "no_such_device") and not hasattr(cd, "meta")
+
+
+@pytest.mark.parametrize("by", ["cd.delayed", "cd.accelerator"])
+def test_synchronize_waits_for_the_work_and_raises_what_went_wrong(by: str) -> None:
+    made = cd.linalg.cholesky(cd.zeros(2, 2).to("delayed") - 1)
+    assert QUEUE.work
+    with cd.device("delayed"):
+        module = cd.accelerator if by.endswith("accelerator") else cd.delayed
+        with pytest.raises(cd.OpError, match="called earlier"):
+            module.synchronize()
+    assert not QUEUE.work and made.shape == (2, 2)
+
+
+# -- a generator is one device's -----------------------------------------------------------------
+
+DRAWS: dict[str, Callable[[str, cd.Generator], Any]] = {
+    "rand": lambda d, g: cd.rand(2, device=d, generator=g),
+    "randperm": lambda d, g: cd.randperm(4, device=d, generator=g),
+    "normal_": lambda d, g: cd.zeros(2, device=d).normal_(generator=g),
+    "multinomial": lambda d, g: cd.multinomial(cd.ones(3, device=d), 2, generator=g),
+    "native_dropout": lambda d, g: cd.ops.native_dropout(cd.ones(3, device=d), 0.5, generator=g),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("device", ["cpu", "cards:0", "delayed"])
+def test_a_generator_of_another_device_is_refused(name: str, device: str) -> None:
+    kind = device.partition(":")[0]
+    DRAWS[name](device, cd.Generator(device))
+    for other in {"cpu", "cards", "delayed"} - {kind}:
+        text = f"Expected a '{kind}' device type for generator but found '{other}'"
+        with pytest.raises(cd.DeviceError, match=text):
+            DRAWS[name](device, cd.Generator(other))

@@ -118,8 +118,10 @@ class ArrayApiBackend(Backend):
 
     @property
     def dtypes(self) -> frozenset[str] | None:  # type: ignore[override]
-        """Those that the namespace says it has; NumPy has all."""
-        return None if self.namespace.strided else self.namespace.dtypes
+        """Those that the namespace says it has; NumPy has all, a missing library names none."""
+        if self.xp is None or self.namespace.strided:
+            return None
+        return self.namespace.dtypes
 
     def native_dtype(self, dtype: DType) -> Any:
         """The namespace's own dtype object for ``dtype``."""

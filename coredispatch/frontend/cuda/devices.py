@@ -8,14 +8,9 @@ and what to do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.registry.around.loader import plugins
-from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.backend import Backend
-from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.errors import ArgumentError, DeviceError, NoDeviceError
+from coredispatch.frontend.device_modules import DeviceModule
 
 __all__ = [
     "DeviceProperties",
@@ -56,51 +51,13 @@ has_half = True
 has_magma = False
 
 
-def backend_or_none() -> Backend | None:
-    """The backend ``cuda``, if a plugin that brings it is loaded."""
-    plugins.discover()
-    found = TABLE.snapshot.backends.get("cuda")
-    return None if found is None else found[0]
+#: what is the same for the device of any plugin
+_CUDA = DeviceModule("cuda")
 
-
-def present() -> Any:
-    """The backend ``cuda``; :class:`NoDeviceError` where it has no device.
-
-    What is to be done says the backend, which knows what is missing: CuPy, a driver or a device.
-    """
-    backend = backend_or_none()
-    if backend is None:
-        raise NoDeviceError(
-            "no CUDA device: no plugin brings 'cuda'", fix=plugins.hint_for_key("cuda")
-        )
-    if backend.device_count() == 0:
-        backend.check_device(None)  # raises, with the reason
-    return backend
-
-
-def asked(name: str, *args: Any) -> Any:
-    """What the method ``name`` of the backend gives; DeviceError where the backend has none."""
-    method = getattr(present(), name, None)
-    if method is None:
-        raise DeviceError(
-            f"this backend 'cuda' has no {name}", fix="update the plugin that brings 'cuda'"
-        )
-    return method(*args)
-
-
-def device_index(device: Any) -> int:
-    """The index that None (the current device), a number, ``"cuda:1"`` or a Device stands for."""
-    if device is None:
-        return current_device()
-    if not isinstance(device, int):
-        device = Device(device)
-        if device.type != "cuda":
-            raise ArgumentError(
-                f"Expected a cuda device, but got: {device}", fix="use 'cuda', 'cuda:0' or 0"
-            )
-        device = device.index
-    index: int = present().check_device(device)
-    return index
+backend_or_none = _CUDA._backend
+present = _CUDA._present
+asked = _CUDA._asked
+device_index = _CUDA._index
 
 
 def is_available() -> bool:
@@ -110,8 +67,7 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """Number of CUDA devices, 0 without the plugin."""
-    backend = backend_or_none()
-    return 0 if backend is None else backend.device_count()
+    return _CUDA.device_count()
 
 
 def init() -> None:
@@ -124,17 +80,12 @@ def is_initialized() -> bool:
     return is_available()
 
 
-@contextlib.contextmanager
-def device(device: Any) -> Iterator[None]:
+def device(device: Any) -> contextlib.AbstractContextManager[None]:
     """A block in which the device (a number, ``"cuda:1"`` or a Device) is the current one.
 
     Tensors that ask for ``"cuda"`` are then made there. None and -1 change nothing.
     """
-    if device is None or device == -1:
-        yield
-        return
-    with present().on(device_index(device)):
-        yield
+    return _CUDA.device(device)
 
 
 def device_of(obj: Any) -> contextlib.AbstractContextManager[None]:
@@ -144,20 +95,17 @@ def device_of(obj: Any) -> contextlib.AbstractContextManager[None]:
 
 def set_device(device: Any) -> None:
     """Make a device the current one; -1 changes nothing. :func:`device` is the better choice."""
-    if device is None or device == -1:
-        return
-    asked("set_current_device", device_index(device))
+    _CUDA.set_device(device)
 
 
 def current_device() -> int:
     """Index of the current device."""
-    index: int = present().check_device(None)
-    return index
+    return _CUDA.current_device()
 
 
 def synchronize(device: Any = None) -> None:
     """Wait until the device has done all its work."""
-    present().synchronize(device_index(device))
+    _CUDA.synchronize(device)
 
 
 # ---- properties ----------------------------------------------------------------------------------
@@ -188,8 +136,7 @@ class DeviceProperties:
 
 def get_device_name(device: Any = None) -> str:
     """The hardware's name."""
-    name: str = present().device_name(device_index(device))
-    return name
+    return _CUDA.get_device_name(device)
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:

@@ -172,6 +172,9 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
     undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
     if undeclared is not None:
         return undeclared
+    lacking = _lacking(entry, args)
+    if lacking is not None:
+        return lacking
     kernel = entry.record
     beyond = isinstance(error, IndexError) and "out of bounds" in str(error)
     if beyond or type(error).__name__ == "AxisError":  # what array libraries say of a dim or index
@@ -272,6 +275,22 @@ def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
             )
             name_call(error, op, args)
             return error
+    return None
+
+
+def _lacking(entry: Entry, args: tuple[Any, ...]) -> DTypeError | None:
+    """The error of a kernel that had to make a result of a dtype which its device has not."""
+    op, backend = entry.op, getattr(getattr(entry, "wrap_output", None), "backend", None)
+    assert isinstance(op, Operator)
+    rule = op.dtype_rule
+    if backend is None or backend.dtypes is None or not callable(rule):
+        return None
+    try:
+        found = participants(op, args) if isinstance(rule, Promotion) else args
+        backend.check_dtypes(rule(*found))
+    except DTypeError as error:
+        name_call(error, op, args)
+        return error
     return None
 
 

@@ -2,7 +2,8 @@
 
 A backend with one device never gets here on a call that has tensors. For one with several,
 resolution puts :class:`Placed` around each kernel: it finds the one device of the arguments, makes
-it current through ``Backend.on``, and raises the one error of mixed devices.
+it current through ``Backend.on``, and raises the one error of mixed devices. It also refuses
+generators of other devices, and so stands around every kernel that takes one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coredispatch.registry.around.declared_dtypes import declared
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
@@ -103,10 +105,29 @@ def mixed(first: str, second: str, home: str) -> DeviceError:
     )
 
 
-def placed(backend: Backend, op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn`` as it is called on ``backend``: placed where there is something to decide."""
+def placed(
+    backend: Backend, op: Operator, fn: Callable[..., Any], kernel: bool = True
+) -> Callable[..., Any]:
+    """``fn`` as it is called on ``backend``: placed where there is something to decide.
+
+    ``kernel`` False: it is what writes the results of ``op``, and takes other arguments.
+    """
     several = backend.device_count() > 1
-    return Placed(backend, op, fn, several) if several or op.device >= 0 else fn
+    generator = next((i for i, p in enumerate(op.schema.params) if p.kind == "Generator"), -1)
+    generator = generator if kernel else -1
+    if several or op.device >= 0 or generator >= 0:
+        fn = Placed(backend, op, fn, several, generator)
+    return declared(backend, op, fn) if kernel else fn
+
+
+def check_generator(backend: Backend, generator: Any) -> None:
+    """Raise :class:`DeviceError` for a generator of another device than those of ``backend``."""
+    device = getattr(generator, "device", None)
+    if device is not None and device.type != backend.name:
+        raise DeviceError(
+            f"Expected a '{backend.name}' device type for generator but found '{device.type}'",
+            fix=f"pass Generator(device='{backend.name}'), or None for the device's own",
+        )
 
 
 def reads_anywhere(op: Operator) -> bool:
@@ -122,14 +143,21 @@ class Placed:
     """
 
     def __init__(
-        self, backend: Backend, op: Operator | None, fn: Callable[..., Any], several: bool
+        self,
+        backend: Backend,
+        op: Operator | None,
+        fn: Callable[..., Any],
+        several: bool,
+        generator: int = -1,
     ) -> None:
-        self.backend, self.fn, self.several = backend, fn, several
+        self.backend, self.fn, self.several, self.generator = backend, fn, several, generator
         self.position = -1 if op is None else op.device
         self.copies = op is not None and reads_anywhere(op)
 
     def __call__(self, *raws: Any, **out: Any) -> Any:
         backend, position = self.backend, self.position
+        if self.generator >= 0 and raws[self.generator] is not None:
+            check_generator(backend, raws[self.generator])
         home = self._home(raws, out) if self.several else None
         if position >= 0:
             given = raws[position]

@@ -18,7 +18,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import RegistrationError
-from coredispatch.registry.model.value import Value, bump_version
+from coredispatch.registry.model.value import Value, bump_version, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["disable", "enable", "report", "reset", "serve", "target"]
@@ -94,6 +94,7 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
     def back(item: Any) -> Any:
         if isinstance(item, Value):
+            source.check_dtypes(dtype_of(item))
             with source.on(home):
                 raw = source.transfer(item.raw, destination, home)
             return HOOKS.value_type(raw, bits[0])

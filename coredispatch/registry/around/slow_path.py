@@ -113,6 +113,7 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
     if not isinstance(op.dtype_rule, Promotion):  # asked only whether it takes the dtype
         return [v.raw if isinstance(v, Value) else v for v in args]
     dtype = op.dtype_rule.compute(*participants(op, args))
+    entry.wrap_output.backend.check_dtypes(dtype)
     cast = entry.wrap_output.cast
     raws: list[Any] = []
     for position, argument in enumerate(args):

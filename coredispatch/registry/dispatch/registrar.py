@@ -20,6 +20,7 @@ from coredispatch.registry.model.backend import (
     Layout,
     location,
 )
+from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES
 from coredispatch.registry.model.errors import RegistrationError, SchemaError, shown_value
 from coredispatch.registry.model.keys import Key, KeyKind, KeyOrder
 
@@ -45,6 +46,13 @@ class Registrar:
                 f"plugin {self.plugin!r}: backend {backend.name!r} has the array_type "
                 f"{backend.array_type!r}, which is not a class",
                 fix="set the class attribute array_type to the class of its raw arrays",
+            )
+        unknown = {*(backend.dtypes or ())} - {d.name for d in (*ALL_DTYPES, *STORAGE_DTYPES)}
+        if unknown:
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: backend {backend.name!r} declares unknown dtypes: "
+                f"{', '.join(map(repr, unknown))}",
+                fix="name them: frozenset({'float32', 'int64', 'bool'}); None means all",
             )
 
         def act(s: Snapshot) -> Snapshot:

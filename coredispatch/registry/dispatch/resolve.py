@@ -278,7 +278,9 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     functional, backend = op.inplace_of, found.backend
     assert functional is not None and backend is not None
     laid_out = keys & s.order.layout_bits
-    copyto = _layout_copyto(s, backend) if laid_out else HOOKS.placed(backend, op, backend.copyto)
+    copyto = (
+        _layout_copyto(s, backend) if laid_out else HOOKS.placed(backend, op, backend.copyto, False)
+    )
     strided = backend.views and not laid_out
     # A layer that does not apply to the in-place form (autocast) does not to what it computes.
     absent = 0

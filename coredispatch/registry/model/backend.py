@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DeviceError, KernelError, NoDeviceError
+from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES, DType
+from coredispatch.registry.model.errors import DeviceError, DTypeError, KernelError, NoDeviceError
 from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
+
+_DENSE = (*ALL_DTYPES, *STORAGE_DTYPES)
 
 
 class ContextKernel:
@@ -54,8 +56,9 @@ class Backend:
         fallback: the backend that may serve missing ops when the user enables the edge
             (``cd.fallback.enable``); None forbids it.
         kernels: op name -> function over raw arrays.
-        dtypes: names of the element types the device has, None for all of them. What needs another
-            is to be refused with a :class:`DTypeError`.
+        dtypes: names of the element types the device has, None for all of them. Where a tensor of
+            another would be made there (factories, moves, conversions, promotion), the call is
+            refused with a :class:`DTypeError` before a kernel is asked.
     """
 
     name: ClassVar[str] = ""
@@ -182,6 +185,21 @@ class Backend:
                 fix=f"use {self.name}:0 to {self.name}:{count - 1}",
             )
         return index or 0
+
+    def check_dtypes(self, found: Any) -> None:
+        """Raise :class:`DTypeError` for a :class:`DType`, or one of several, not in ``dtypes``.
+
+        Element types of layouts are the layout's own, and pass.
+        """
+        names = self.dtypes
+        if names is None:
+            return
+        for dtype in found if isinstance(found, (tuple, list)) else (found,):
+            if dtype.name not in names and dtype in _DENSE:
+                raise DTypeError(
+                    f"the device {self.name!r} has no {dtype.name}",
+                    fix=f"use one of {', '.join(d.name for d in _DENSE if d.name in names)}",
+                )
 
 
 @dataclass

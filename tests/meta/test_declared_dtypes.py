@@ -1,0 +1,77 @@
+"""What a backend declares to have no dtype for is refused before a kernel sees it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+import coredispatch.plugin as cdp
+
+from . import fake_devices
+from .fake_devices import QUEUE
+
+
+class Small(fake_devices.Delayed):
+    """:class:`Delayed` on a device that has three dtypes; its kernels would take every one."""
+
+    name = "small"
+    dtypes = frozenset({"bool", "int64", "float32"})
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    plugin = types.ModuleType("small")
+    plugin.coredispatch_register = cdp.hookimpl(  # type: ignore[attr-defined]
+        lambda registrar: registrar.backend(Small()), specname="coredispatch_register"
+    )
+    cd.plugins.load("small", plugin)
+    yield
+    cd.plugins.unload("small")
+
+
+UNDECLARED: dict[str, Callable[[], Any]] = {
+    "zeros": lambda: cd.zeros(2, dtype=cd.float64, device="small"),
+    "rand": lambda: cd.rand(2, dtype=cd.float64, device="small"),
+    "tensor": lambda: cd.tensor([1.0], dtype=cd.float64, device="small"),
+    "to": lambda: cd.ones(2, dtype=cd.float64).to("small"),
+    "module": lambda: cd.nn.Linear(2, 2).double().to("small"),
+    "double": lambda: cd.ones(2, device="small").double(),
+    "like": lambda: cd.ones_like(cd.ones(2, device="small"), dtype=cd.float64),
+    "sum": lambda: cd.ones(2, device="small").sum(dtype=cd.float64),
+    "promotion": lambda: cd.ones(2, device="small") * 1j,
+    "number": lambda: cd.ones(2, device="small") * cd.tensor(2.0, dtype=cd.float64),
+}
+
+
+@pytest.mark.parametrize("name", UNDECLARED)
+def test_a_dtype_that_the_backend_does_not_declare_reaches_no_kernel(
+    name: str, small: None
+) -> None:
+    work = len(QUEUE.work)
+    with pytest.raises(cd.DTypeError, match=r"'small' has no (float64|complex64)") as caught:
+        UNDECLARED[name]()
+    assert "use one of bool, int64, float32" in str(caught.value)
+    assert len(QUEUE.work) <= work + 1  # what the argument was made by
+
+
+def test_what_the_backend_declares_is_not_looked_at(small: None) -> None:
+    """The kernel of an addition is the backend's own function, with nothing around it."""
+    x = cd.ones(2, device="small")
+    assert ((x + x) > 1).all() and (x.long() + 1).tolist() == [2, 2]
+    cdp.call_raw("add", "small", x.raw, x.raw)
+    entry: Any = cdp.operator("add").memo.entries[cdp.key_bit("small")]
+    assert entry.fn is Small.kernels["add"]
+    with pytest.raises(cd.DTypeError, match="no bfloat16"), cd.autocast("small", cd.bfloat16):
+        x.view(1, 2) @ x.view(2, 1)
+
+
+def test_a_declared_dtype_has_the_name_of_one() -> None:
+    class Wrong(fake_devices.Delayed):
+        name, dtypes = "wrong", frozenset({"float"})
+
+    with pytest.raises(cd.RegistrationError, match="'float'"):
+        cdp.Registrar("wrong").backend(Wrong())
