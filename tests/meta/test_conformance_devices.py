@@ -193,3 +193,31 @@ def test_a_detour_through_numpy_is_shown_with_its_line_and_its_call(cards: Subje
     line = detour.__code__.co_firstlineno + 3
     assert f"to_numpy was called at test_conformance_devices.py:{line} [" in message
     assert re.search(r"\[neg\(float32\[\d+\]", message), "not the sample that was converted"
+
+
+# ---- a device that computes later ---------------------------------------------------------------
+
+
+def later(name: str) -> list[tuple[Status, str]]:
+    """What check 18 says of the backend."""
+    subject = Subject(name)
+    results = [run_case(subject, case) for case in plan_op(subject, BACKEND, "full", only=(18,))]
+    return [(result.status, result.message) for result in results]
+
+
+def test_a_device_that_computes_later_is_asked_for_the_order_of_its_work(
+    cards: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert later("delayed") == [(Status.PASS, "")] * 2
+    for status, message in later("cards"):
+        assert status is Status.NOT_RUN and "has a method synchronize(index)" in message
+
+    def overtaking(self: fake_devices.Promise) -> np.ndarray:
+        """The newest work before what it is made from."""
+        if self.array is None:
+            fake_devices.QUEUE.work.clear()
+            self.array = np.zeros(self.shape, self.dtype.name)
+        return self.array
+
+    monkeypatch.setattr(fake_devices.Promise, "read", overtaking)
+    assert [status for status, _ in later("delayed")] == [Status.FAIL] * 2

@@ -47,6 +47,7 @@ def test_make_commands_exist(page: Path) -> None:
 #: pages whose blocks run in order, as one program
 TUTORIALS = [
     ROOT / "docs" / "write_a_layer.md",
+    ROOT / "docs" / "write_a_backend.md",
     ROOT / "docs" / "compile.md",
     ROOT / "docs" / "graphs.md",
     ROOT / "docs" / "script.md",
@@ -68,7 +69,7 @@ def test_tutorials_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-#: pages whose blocks are passages of a program that has tests of its own
+#: pages whose blocks are passages of a program that has tests of its own, but for one that uses it
 PASSAGES = {
     "docs/write_a_layout.md": "examples/diagonal_layout/coredispatch_diagonal.py",
     "docs/write_a_backend.md": "tests/meta/fake_devices.py",
@@ -81,7 +82,8 @@ def test_passages_are_from_the_program(page: str) -> None:
     blocks = BLOCK.findall((ROOT / page).read_text())
     assert blocks
     for block in blocks:
-        assert block.strip() in program, f"{page} shows what {PASSAGES[page]} has not:\n{block}"
+        if "cd.plugins.load(" not in block:
+            assert block.strip() in program, f"{page} shows what {PASSAGES[page]} has not:\n{block}"
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=name)

@@ -22,6 +22,7 @@ from coredispatch.plugin import (
     rules,
 )
 from coredispatch.registry.dispatch.raw_kernels import link_view
+from coredispatch.registry.model.backend import location, locations
 
 
 class Boxed:
@@ -465,3 +466,27 @@ def test_a_fallback_takes_parameters_counts_writes_and_marks_results(boxed: Any)
             assert x.exp().is_inference()
     finally:
         cd.fallback.disable("boxed")
+
+
+def test_kernels_that_a_loop_makes_are_found_at_the_functions_they_compute_with() -> None:
+    def wrapped(function: Any, op: str) -> Any:
+        def run(*args: Any) -> Any:
+            return op, function(*args)
+
+        return run
+
+    def doubled(x: Any) -> Any:
+        return 2 * x
+
+    functions = {"neg": lambda x: -x, "square": doubled, "floor": np.floor}
+    twice = {op: wrapped(wrapped(fn, op), op) for op, fn in functions.items()}
+    for kernels in ({op: wrapped(fn, op) for op, fn in functions.items()}, twice):
+        found = locations(kernels)
+        for op in ("neg", "square"):
+            code = functions[op].__code__  # type: ignore[attr-defined]
+            assert found[op][:2] == (__file__, code.co_firstlineno)
+        assert found["square"][2].endswith("doubled") and found["neg"][2] == ""
+        assert found["floor"] == (*location(kernels["floor"]), "numpy.floor")
+    alone = wrapped(np.floor, "floor")
+    assert locations({"floor": alone}) == {"floor": (*location(alone), "")}
+    assert locations({"floor": np.floor}) == {"floor": ("numpy.floor", 0, "")}

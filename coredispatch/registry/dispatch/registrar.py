@@ -18,7 +18,7 @@ from coredispatch.registry.model.backend import (
     Kernel,
     Layer,
     Layout,
-    location,
+    locations,
 )
 from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES
 from coredispatch.registry.model.errors import RegistrationError, SchemaError, shown_value
@@ -160,8 +160,9 @@ class Registrar:
         """
         self._check_pack(key, kernels, priority, when, least)
         records = []
+        places = locations(kernels)
         for name, fn in kernels.items():
-            file, line = location(fn)
+            file, line, function = places[name]
             records.append(
                 Kernel(
                     name,
@@ -178,6 +179,7 @@ class Registrar:
                     least.get(name, 0) if isinstance(least, Mapping) else least,
                     boxed,
                     _takes_out(fn),
+                    function,
                 )
             )
         self._actions.append(lambda s: self._add(s, records))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, ClassVar
 
 from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES, DType
@@ -330,11 +332,13 @@ class Kernel:
     least: int = 0
     boxed: bool = False
     takes_out: bool = False
+    function: str = ""  # what a kernel that a loop made computes with
 
     @property
     def where(self) -> str:
-        """``file:line`` of the kernel."""
-        return f"{self.file}:{self.line}" if self.file else "<built-in>"
+        """``file:line`` of the kernel, and the function that it was made of."""
+        place = f"{self.file}:{self.line}" if self.file else "<built-in>"
+        return f"{place}, {self.function}" if self.function else place
 
     def __str__(self) -> str:
         slot = self.key if self.backend is None else f"{self.key}, {self.backend}"
@@ -343,11 +347,62 @@ class Kernel:
 
 def location(fn: Any) -> tuple[str, int]:
     """File and line of a kernel, also of a jitted one; what it is called where it has none."""
-    target = getattr(fn, "func", fn)
-    target = getattr(target, "py_func", target)
-    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
+    code = code_of(fn)
     if code is not None:
         return code.co_filename, code.co_firstlineno
+    return _qualified(fn), 0
+
+
+def code_of(fn: Any) -> CodeType | None:
+    """The code of a kernel, below its decorators; None where it is no function of Python's."""
+    target = getattr(fn, "func", fn)
+    target = getattr(target, "py_func", target)
+    target = inspect.unwrap(target) if hasattr(target, "__wrapped__") else target
+    code: CodeType | None = getattr(target, "__code__", None)
+    return code
+
+
+def locations(kernels: Mapping[str, Any]) -> dict[str, tuple[str, int, str]]:
+    """File and line of each kernel, and the function that it was made of.
+
+    Kernels that a loop makes are closures of one code, at one line. What tells them apart is the
+    function that each of them holds: its line, or its name where it is the array library's.
+    """
+    found: dict[str, tuple[str, int, str]] = {}
+    inside: dict[str, Any] = dict(kernels)
+    alike = list(kernels)
+    for _ in range(8):  # a function that holds itself has no end
+        codes = {name: code_of(inside[name]) for name in alike}
+        for name, code in codes.items():
+            if code is not None:
+                found[name] = (code.co_filename, code.co_firstlineno, "")
+            elif name not in found:
+                found[name] = (_qualified(kernels[name]), 0, "")
+        made = Counter(map(id, codes.values()))  # the hash of code is that of its instructions
+        inner = {name: _held(inside[name]) for name in alike if made[id(codes[name])] > 1}
+        alike = [name for name, fn in inner.items() if fn is not None]
+        if not alike:
+            break
+        inside |= {name: inner[name] for name in alike}
+    for name, fn in inside.items():
+        if fn is not kernels[name] and not _qualified(fn).endswith("<lambda>"):
+            found[name] = (*found[name][:2], _qualified(fn))
+    return found
+
+
+def _held(fn: Any) -> Any:
+    """The one function in the cells of a closure, below its decorators, None for another number."""
+    fn = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
+    cells = getattr(fn, "__closure__", None) or ()
+    try:
+        functions = [c.cell_contents for c in cells if callable(c.cell_contents)]
+    except ValueError:  # a cell that is not filled yet
+        return None
+    functions = [f for f in functions if not isinstance(f, type)]
+    return functions[0] if len(functions) == 1 else None
+
+
+def _qualified(fn: Any) -> str:
     module = getattr(fn, "__module__", None) or type(fn).__module__
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", type(fn).__name__)
-    return f"{module}.{name}", 0
+    return f"{module}.{name}"
