@@ -90,6 +90,10 @@ def test_buckets_are_the_same_on_a_thousand_ranks() -> None:
     assert sorted(p for bucket in layout for p in bucket) == list(range(40))
     sizes = [sum(params[p].numel() * 4 for p in bucket) for bucket in layout]
     assert all(size <= 40_000 for size in sizes) and len(sizes) > 3
+    wide = [cd.zeros(3, requires_grad=True), cd.zeros(256, 256, requires_grad=True), params[0]]
+    made = assign(wide, [2, 1, 0], 40_000, 40_000, direct=True)
+    assert [(b.positions, b.direct, b.nbytes) for b in made] == [
+        ([1], True, 2**18), ([2, 0], False, 64 * 64 * 4 + 12)]  # fmt: skip
 
 
 def test_zero_deals_parameters_out_evenly() -> None:

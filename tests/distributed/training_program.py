@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import coredispatch as cd
@@ -11,6 +13,7 @@ from coredispatch import nn
 from coredispatch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from coredispatch.distributed.fsdp import fully_shard
 from coredispatch.distributed.optim import ZeroRedundancyOptimizer
+from coredispatch.frontend.distributed import buckets
 from coredispatch.nn.parallel import DistributedDataParallel as DDP
 
 BATCH, STEPS = 12, 4
@@ -84,6 +87,16 @@ def close(a: Any, b: Any, tolerance: float = 1e-6) -> None:
     assert all(abs(p - q) <= tolerance * (1 + abs(q)) for p, q in zip(a, b, strict=True)), (a, b)
 
 
+@contextlib.contextmanager
+def large_from(nbytes: int) -> Iterator[None]:
+    """Let gradients of as many bytes be reduced where they are, rather than in buckets."""
+    before, buckets.LARGE = buckets.LARGE, nbytes
+    try:
+        yield
+    finally:
+        buckets.LARGE = before
+
+
 def forms_of_training(rank: int, size: int) -> None:
     for kind in ("mlp", "cnn", "gpt"):
         expected, _ = losses(kind, None, 0, 1)
@@ -91,13 +104,15 @@ def forms_of_training(rank: int, size: int) -> None:
         def ddp(model: Any, **options: Any) -> Any:
             return DDP(nn.SyncBatchNorm.convert_sync_batchnorm(model), **options)
 
-        for options in (
-            {},
-            {"bucket_cap_mb": 0.0005, "gradient_as_bucket_view": True},
-            {"find_unused_parameters": True},
-            {"static_graph": True},
+        for large, options in (
+            (buckets.LARGE, {}),
+            (buckets.LARGE, {"bucket_cap_mb": 0.0005, "gradient_as_bucket_view": True}),
+            (64, {}),
+            (64, {"find_unused_parameters": True}),
+            (64, {"static_graph": True}),
         ):
-            found, model = losses(kind, lambda m, o=options: ddp(m, **o), rank, size)
+            with large_from(large):
+                found, model = losses(kind, lambda m, o=options: ddp(m, **o), rank, size)
             close(found, expected)
         zero, _ = losses(
             kind, ddp, rank, size,
@@ -304,6 +319,9 @@ def check_all() -> None:
     for check in (forms_of_training, hooks, passes, uneven, states, scaled):
         check(rank, size)
         dist.barrier()
+    with large_from(1):
+        passes(rank, size)
+        uneven(rank, size)
     print(f"rank {rank} of {size} over {dist.get_backend_config()}: training agrees")
 
 

@@ -1,4 +1,8 @@
-"""Buckets: gradients of several parameters in one flat tensor, which is reduced as a whole."""
+"""Buckets: gradients of several parameters in one flat tensor, which is reduced as a whole.
+
+A large gradient needs no company. It is a bucket of its own, and is reduced where it is: copying
+it to a bucket and back would take as long as the reduction.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ __all__ = ["Bucket", "GradBucket", "assign"]
 
 MEGABYTE = 1024 * 1024
 FIRST = MEGABYTE  # a small first bucket, so that communication begins early
+LARGE = 256 * 1024  # bytes of a gradient that is a bucket of its own
 
 
 class Bucket:
@@ -19,20 +24,40 @@ class Bucket:
 
     Attributes:
         positions: of its parameters in the list of all.
-        flat: the gradients, one behind the other.
+        direct: whether the gradient of its one parameter is reduced where it is.
+        flat: the gradients, one behind the other. Of a direct bucket, what is reduced in this
+            pass: the gradient, or zeros where this rank has none.
         views: the part of each parameter, in its shape.
     """
 
-    def __init__(self, positions: Sequence[int], params: Sequence[Tensor]) -> None:
+    def __init__(
+        self, positions: Sequence[int], params: Sequence[Tensor], direct: bool = False
+    ) -> None:
         self.positions = list(positions)
         self.params = [params[i] for i in positions]
-        first = self.params[0]
-        total = sum(p.numel() for p in self.params)
-        self.flat = cd.zeros(total, dtype=first.dtype, device=first.device)
-        parts = self.flat.split([p.numel() for p in self.params])
-        self.views = [part.view(p.shape) for part, p in zip(parts, self.params, strict=True)]
+        self.direct = direct
+        self.flat: Any = None
+        self.views: list[Tensor] = []
+        if not direct:
+            first = self.params[0]
+            sizes = [p.numel() for p in self.params]
+            self.flat = cd.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+            parts = self.flat.split(sizes)
+            self.views = [part.view(p.shape) for part, p in zip(parts, self.params, strict=True)]
         self.missing = len(self.positions)
         self.future: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its gradients."""
+        return sum(p.numel() * p.element_size() for p in self.params)
+
+    def clear(self) -> None:
+        """Let all gradients be zero."""
+        if self.direct:
+            self.flat = cd.zeros_like(self.params[0])
+        else:
+            self.flat.zero_()
 
     def reset(self) -> None:
         """Wait for all gradients again."""
@@ -46,7 +71,7 @@ class GradBucket:
 
     def __init__(self, bucket: Bucket, index: int, last: bool) -> None:
         self._bucket, self._index, self._last = bucket, index, last
-        self._buffer = bucket.flat
+        self._buffer: Tensor = bucket.flat
 
     def index(self) -> int:
         """Which bucket; 0 is reduced first."""
@@ -75,19 +100,34 @@ class GradBucket:
         return self._last
 
 
-def assign(params: Sequence[Tensor], order: Sequence[int], cap: int, first: int) -> list[Bucket]:
-    """Buckets of at most `cap` bytes (the first of `first`) in the order of `order`, by dtype."""
+def assign(
+    params: Sequence[Tensor], order: Sequence[int], cap: int, first: int, *, direct: bool = False
+) -> list[Bucket]:
+    """Buckets of at most `cap` bytes (the first of `first`) in the order of `order`, by dtype.
+
+    With `direct`, large gradients are reduced where they are. A bucket comes where the last of its
+    gradients does: it waits for none that come after it.
+    """
     groups: list[list[int]] = []
+    alone: set[int] = set()
     open_groups: dict[Any, tuple[list[int], int, int]] = {}
-    for position in order:
+    last: dict[int, int] = {}  # id of a group -> when it is full
+    for when, position in enumerate(order):
         param = params[position]
         key = (param.dtype, param.device)
         size = param.numel() * param.element_size()
-        members, held, limit = open_groups.get(key, ([], 0, cap if groups else first))
+        if direct and size >= LARGE:
+            alone.add(position)
+            groups.append([position])
+            last[id(groups[-1])] = when
+            continue
+        members, held, limit = open_groups.get(key, ([], 0, cap if open_groups else first))
         if members and held + size > limit:
             members, held, limit = [], 0, cap
         if not members:
             groups.append(members)
         members.append(position)
+        last[id(members)] = when
         open_groups[key] = (members, held + size, limit)
-    return [Bucket(members, params) for members in groups]
+    groups.sort(key=lambda members: last[id(members)])
+    return [Bucket(members, params, members[0] in alone) for members in groups]

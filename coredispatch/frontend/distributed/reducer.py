@@ -1,6 +1,6 @@
 """``Reducer``: what averages gradients over the ranks while a backward pass runs.
 
-A hook on the accumulation of each parameter copies its gradient into a bucket. A bucket that is
+A hook on the accumulation of each parameter puts its gradient into a bucket. A bucket that is
 full is reduced in the background, in the order of the buckets, which is the same on all ranks. At
 the end of the pass the results are waited for and copied back.
 """
@@ -55,9 +55,8 @@ class Reducer:
     ) -> None:
         self.params, self.names, self.group = list(params), list(names), group
         self.cap, self.find_unused, self.views = cap, find_unused, views
-        self.buckets = assign(self.params, range(len(params) - 1, -1, -1), cap, FIRST)
-        self._place()
         self.hook: Hook | None = None
+        self._assign(range(len(params) - 1, -1, -1))
         self.hook_state: Any = None
         self.divisor = group.size()
         self.rebuild = rebuild
@@ -73,12 +72,20 @@ class Reducer:
             for i, p in enumerate(self.params)
         ]
 
-    def _place(self) -> None:
+    def _assign(self, order: Sequence[int]) -> None:
+        # A hook gets all gradients in buckets, and memory that is shared with them is theirs.
+        direct = self.hook is None and not self.views
+        self.buckets = assign(self.params, order, self.cap, FIRST, direct=direct)
         self._where = {
             position: (bucket, offset)
             for bucket in self.buckets
             for offset, position in enumerate(bucket.positions)
         }
+
+    def use_hook(self, hook: Hook, state: Any) -> None:
+        """Let ``hook(state, bucket)`` reduce the buckets; before the first pass."""
+        self.hook, self.hook_state = hook, state
+        self._assign(range(len(self.params) - 1, -1, -1))
 
     def _hook_of(self, position: int) -> Callable[[Any], None]:
         def ready(param: Any) -> None:
@@ -123,11 +130,13 @@ class Reducer:
             return
         for position in sorted(self._unused):
             bucket, offset = self._where[position]
-            param = self.params[position]
-            if param.grad is None:
+            grad = self.params[position].grad  # of earlier passes without synchronization
+            if bucket.direct:
+                bucket.clear()
+            if grad is not None:
+                (bucket.flat if bucket.direct else bucket.views[offset]).copy_(grad)
+            elif not bucket.direct:
                 bucket.views[offset].zero_()
-            else:  # of earlier passes without synchronization
-                bucket.views[offset].copy_(param.grad)
             bucket.missing -= 1
 
     def _arrived(self, position: int) -> None:
@@ -147,38 +156,45 @@ class Reducer:
             if self._alone:
                 self._unused.discard(position)
                 return
-            grad = self.params[position].grad
-            view = bucket.views[offset]
-            if grad is not None and grad.data_ptr() != view.data_ptr():
-                if grad.is_sparse:
-                    raise RuntimeError(
-                        f"the gradient of {self.names[position]} is sparse, which buckets are not\n"
-                        "  fix: Embedding(sparse=False)"
-                    )
-                view.copy_(grad)
+            self._put(position, bucket, offset)
             if position in self._unused:  # the walk from the outputs had not seen it
                 self._unused.discard(position)
             else:
                 bucket.missing -= 1
             if not bucket.missing:
                 self._launch()
+            elif self._launched:
+                self.buckets[self._launched - 1].future.done()  # and so do those before it
+
+    def _put(self, position: int, bucket: Bucket, offset: int) -> None:
+        """Let the bucket have a gradient."""
+        grad = self.params[position].grad
+        if grad is not None and grad.is_sparse:
+            raise RuntimeError(
+                f"the gradient of {self.names[position]} is sparse, which buckets are not\n"
+                "  fix: Embedding(sparse=False)"
+            )
+        if bucket.direct:
+            bucket.flat = cd.zeros_like(self.params[position]) if grad is None else grad
+        elif grad is not None and grad.data_ptr() != bucket.views[offset].data_ptr():
+            bucket.views[offset].copy_(grad)
 
     def _launch(self) -> None:
         """Reduce the buckets that are full, as far as those before them are."""
         while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
             for earlier in self.buckets[: self._launched]:
                 earlier.future.done()  # MPI makes progress when it is asked
-            index = self._launched
-            bucket = self.buckets[index]
-            bucket.future = self._reduce(GradBucket(bucket, index, index == len(self.buckets) - 1))
+            self.buckets[self._launched].future = self._reduce(self._launched)
             self._launched += 1
 
-    def _reduce(self, bucket: GradBucket) -> Any:
+    def _reduce(self, index: int) -> Any:
+        bucket = self.buckets[index]
         if self.hook is not None:
-            return self.hook(self.hook_state, bucket)
-        flat = bucket.buffer()
+            last = index == len(self.buckets) - 1
+            return self.hook(self.hook_state, GradBucket(bucket, index, last))
+        flat = bucket.flat
         if self.divisor != 1:
-            flat.div_(self.divisor)
+            flat.mul_(1.0 / self.divisor)
         work = all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
         return work.get_future().then(lambda future: future.value()[0])
@@ -212,11 +228,26 @@ class Reducer:
     def _take(self, bucket: Bucket, result: Any, used: list[bool] | None) -> None:
         """Give the parameters what their bucket has become; None means that all are used."""
         result = result[0] if isinstance(result, (list, tuple)) else result
+        if bucket.direct:
+            self._keep(bucket, used)
+            return
         if result.data_ptr() != bucket.flat.data_ptr():
             bucket.flat.copy_(result.view(bucket.flat.shape))
         for position, view in zip(bucket.positions, bucket.views, strict=True):
             if used is None or used[position]:
                 self._give(self.params[position], view)
+
+    def _keep(self, bucket: Bucket, used: list[bool] | None) -> None:
+        """The same of a gradient that was reduced where it is."""
+        position, result = bucket.positions[0], bucket.flat
+        bucket.flat = None
+        param = self.params[position]
+        if param.grad is result or not (used is None or used[position]):
+            return
+        if param.grad is None:
+            param.grad = result
+        else:
+            param.grad.copy_(result)
 
     def _give(self, param: Any, view: Tensor) -> None:
         if self.views:
@@ -246,8 +277,7 @@ class Reducer:
         if positions == [p for bucket in self.buckets for p in bucket.positions]:
             return
         before = [p.grad for p in self.params]
-        self.buckets = assign(self.params, positions, self.cap, FIRST)
-        self._place()
+        self._assign(positions)
         if self.views:
             for position, grad in enumerate(before):
                 bucket, offset = self._where[position]
@@ -265,9 +295,8 @@ class Reducer:
         with no_grad():
             futures = []
             for index, bucket in enumerate(self.buckets):
-                bucket.flat.zero_()
-                last = index == len(self.buckets) - 1
-                futures.append(self._reduce(GradBucket(bucket, index, last)))
+                bucket.clear()
+                futures.append(self._reduce(index))
             used = [True] * len(self.params)
             if self.find_unused:
                 flags = cd.zeros(len(self.params), dtype=cd.uint8)

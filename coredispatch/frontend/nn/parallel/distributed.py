@@ -179,8 +179,17 @@ class DistributedDataParallel(Module):
         broadcast_all(self._buffers_alike(), self.process_group, 0)
 
     def _buffers_alike(self) -> list[Any]:
-        ignored = self.parameters_to_ignore
-        return [b for name, b in self.module.named_buffers() if name not in ignored]
+        """The buffers as they are now; which there are was looked up once."""
+        if self._buffer_owners is None:
+            ignored = self.parameters_to_ignore
+            self._buffer_owners = [
+                (owner, name)
+                for path, owner in self.module.named_modules()
+                for name in owner._buffers
+                if (f"{path}.{name}" if path else name) not in ignored
+            ]
+        found = [owner._buffers.get(name) for owner, name in self._buffer_owners]
+        return [buffer for buffer in found if buffer is not None]
 
     def _will_sync_buffers(self) -> bool:
         return (
@@ -209,6 +218,7 @@ class DistributedDataParallel(Module):
             self.reducer.active = False
         return output
 
+    _buffer_owners: list[tuple[Module, str]] | None = None
     _joining: Any = None
     _monitor: Any = None
 
@@ -244,9 +254,7 @@ class DistributedDataParallel(Module):
             "backend_name": self.process_group.name(),
             "num_parameter_tensors": len(params),
             "total_parameter_size_bytes": sum(p.numel() * p.element_size() for p in params),
-            "bucket_sizes": ", ".join(
-                str(b.flat.numel() * b.flat.element_size()) for b in self.reducer.buckets
-            ),
+            "bucket_sizes": ", ".join(str(b.nbytes) for b in self.reducer.buckets),
         }
 
     @contextlib.contextmanager
@@ -272,7 +280,7 @@ class DistributedDataParallel(Module):
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be "
                                "called once.")  # fmt: skip
-        self.reducer.hook, self.reducer.hook_state = hook, state
+        self.reducer.use_hook(hook, state)
 
     def _register_builtin_comm_hook(self, kind: Any) -> None:
         from coredispatch.frontend.distributed.algorithms.ddp_comm_hooks import default_hooks
