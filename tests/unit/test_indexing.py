@@ -363,3 +363,27 @@ def test_masks_select_bit_by_bit(dtype: str, value: Any, size: int) -> None:
     mask = rng.random(strided.shape) > 0.5
     got = strided.masked_fill(cd.from_numpy(mask), 1).numpy()
     assert got.tobytes() == np.where(mask, np.ones((), got.dtype), strided.numpy()).tobytes()
+
+
+class Unread:
+    """A raw array of a device that computes later: its elements are not there yet."""
+
+    def __init__(self, *shape: int, dtype: str = "float32") -> None:
+        self.shape, self.dtype, self.ndim = shape, np.dtype(dtype), len(shape)
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise AssertionError("the device had to be waited for")
+
+
+@pytest.mark.parametrize(
+    "values", [0.5, Unread(), Unread(4), Unread(1, 4), Unread(1, 1), Unread(1, 1, 4)]
+)
+def test_writing_one_value_through_a_mask_reads_no_mask(values: Any) -> None:
+    rule = cd.plugin.operator("index_put").out_rule
+    x, mask = Unread(3, 4), Unread(3, dtype="bool")
+    assert rule(x, (mask,), values, False) == (3, 4)
+    assert rule(x, (mask, slice(1, 3)), 1.0, False) == (3, 4)
+    with pytest.raises(AssertionError, match="waited for"):
+        rule(x, (mask,), Unread(2, 4), False)  # two rows fit two places
+    with pytest.raises(cd.DimError, match="does not fit"):
+        rule(x, (Unread(2, dtype="bool"),), values, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,8 @@ class _Array:
         self.shape = shape
 
 
-def _item(item: Any) -> Any:
-    """An index item as int, slice, None, Ellipsis or :class:`_Array`."""
+def _item(item: Any, count: Callable[[Any], int]) -> Any:
+    """An index item as int, slice, None, Ellipsis or :class:`_Array`; ``count`` reads a mask."""
     if item is None or item is Ellipsis:
         return item
     if isinstance(item, bool):
@@ -47,7 +47,7 @@ def _item(item: Any) -> Any:
     if isinstance(item, (list, tuple)):
         return _list(item)
     if hasattr(item, "shape") and hasattr(item, "dtype"):
-        return _tensor(item)
+        return _tensor(item, count)
     try:
         return as_int(item)
     except TypeError:
@@ -81,10 +81,10 @@ def _on_host(raw: Any) -> Any:
     return np.asarray(raw)
 
 
-def _tensor(item: Any) -> Any:
+def _tensor(item: Any, count: Callable[[Any], int]) -> Any:
     dtype = DType.of(item.dtype)
     if dtype is bool_ or dtype is uint8:
-        return _Array(tuple(item.shape), (count_true(item),))
+        return _Array(tuple(item.shape), (count(item),))
     if not (dtype.is_integral and dtype.is_signed):
         raise DimError(
             f"tensors used as indices must be int64, int32 or bool, not {dtype}",
@@ -120,13 +120,13 @@ def _used(item: Any) -> int:
     return len(item.consumed) if isinstance(item, _Array) else 1
 
 
-def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
-    """The shape of ``x[index]`` for a tensor of ``shape``.
+def indexed(shape: Shape, index: Sequence[Any], count: Callable[[Any], int] = count_true) -> Shape:
+    """The shape of ``x[index]`` for a tensor of ``shape``; ``count`` says what a mask selects.
 
     Dimensions that index tensors speak of are replaced by the broadcast shape of those tensors:
     in place where they stand side by side, else in front. Raises :class:`DimError`.
     """
-    items = [_item(item) for item in index]
+    items = [_item(item, count) for item in index]
     used = sum(map(_used, items))
     if used > len(shape):
         raise DimError(

@@ -161,19 +161,35 @@ def _(grad, index):
 
 
 def _put_shape(self: Any, indices: Any, values: Any, *_: Any) -> tuple[int, ...]:
+    own, shape = tuple(getattr(values, "shape", ())), tuple(self.shape)
+    if _one_mask(indices) and _expands(own, indexed(shape, indices, lambda mask: 1)):
+        return shape  # to however many places: a device need not be waited for
     try:
-        slot = indexed(tuple(self.shape), indices)
+        slot = indexed(shape, indices)
     except DataDependentError:  # a mask without values: the call that has them compares
-        return tuple(self.shape)
-    own = tuple(getattr(values, "shape", ()))
-    while len(own) > len(slot) and own[0] == 1:
-        own = own[1:]
-    if broadcast_shapes([own, slot]) != slot:
+        return shape
+    if not _expands(own, slot):
         raise ShapeError(
             f"values of shape {own} do not expand to the indexed shape {slot}",
             fix=f"give values of shape {slot}, or one that expands to it",
         )
-    return tuple(self.shape)
+    return shape
+
+
+def _one_mask(indices: Any) -> bool:
+    """Whether a mask is the only item that is not basic."""
+    items = [i for i in indices if not (i is None or i is Ellipsis or type(i) in (int, slice))]
+    return len(items) == 1 and _is_mask(items[0])
+
+
+def _expands(own: tuple[int, ...], slot: tuple[int, ...]) -> bool:
+    """Whether values of shape ``own``, without leading ones, expand to ``slot``."""
+    while len(own) > len(slot) and own[0] == 1:
+        own = own[1:]
+    try:
+        return broadcast_shapes([own, slot]) == slot
+    except ShapeError:
+        return False
 
 
 def _puts(make: Any) -> Iterator[Sample]:
