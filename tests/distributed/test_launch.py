@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,3 +159,27 @@ def test_a_full_disk_below_the_ranks_output_is_named(
     line = ["--launcher", "processes", "--log-dir", str(tmp_path), "--no-python", "false"]
     assert cd.distributed.run.main(line) == 1
     assert f"no space left in '{tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to tell of a parent's end")
+def test_a_launcher_that_is_killed_leaves_no_ranks_behind(launch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", launch.kind]
+    command += ["--log-dir", str(tmp_path), "--nproc-per-node", "2", "--no-python", "sleep", "999"]
+    job = subprocess.Popen(command)
+    ranks: list[int] = []
+    while len(ranks) < 2 and job.poll() is None:
+        texts = [path.read_text() for path in tmp_path.glob("*/attempt_0/*.pid")]
+        ranks = [int(text) for text in texts if text]
+    job.kill()
+    job.wait()
+    assert len(ranks) == 2
+    for rank in ranks:
+        while _runs(rank):
+            time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "(sleep) Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

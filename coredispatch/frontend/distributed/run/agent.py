@@ -278,6 +278,11 @@ class _Round:
             self._popen(command, own, self.folder / f"start_{local}.log")
 
     def _popen(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        launcher = os.getpid()
+
+        def end_with_launcher() -> None:  # one that is killed leaves no ranks behind
+            rank_program.end_with_parent(launcher, signal.SIGTERM)
+
         with open(log, "wb") as file:
             self.processes.append(
                 subprocess.Popen(
@@ -287,6 +292,7 @@ class _Round:
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=end_with_launcher,
                 )
             )
 

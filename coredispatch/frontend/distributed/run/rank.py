@@ -21,7 +21,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "report"]
+__all__ = ["end_with_parent", "main", "report"]
 
 _LAUNCHER_RANK = "COREDISPATCH_LOCAL_RANK"
 _MPI_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
@@ -54,7 +54,7 @@ def _supervise(folder: Path, rank: int) -> None:
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
-        _end_with_parent(supervisor)
+        end_with_parent(supervisor)
         return
 
     def hand_on(number: int, frame: Any) -> None:
@@ -74,11 +74,11 @@ def _supervise(folder: Path, rank: int) -> None:
     os._exit(code if 0 <= code < 256 else 1)
 
 
-def _end_with_parent(parent: int) -> None:
-    """Be killed when the process `parent` is: mpiexec may know of that one only."""
+def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Get the signal `number` when the process `parent` is killed: nobody else may know of both."""
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(set_death_signal, number)
         if os.getppid() != parent:  # it was killed before
             os._exit(1)
 
