@@ -19,6 +19,7 @@ class Length(Symbol):
 
     def __init__(self, text: str, value: int) -> None:
         self.text, self.value = text, value
+        self.example = value  # which nobody notes: what is decided by it holds for every length
 
     def _with(self, sign: str, other: Any, value: int) -> Length:
         return Length(f"({self.text} {sign} {getattr(other, 'text', other)})", value)
