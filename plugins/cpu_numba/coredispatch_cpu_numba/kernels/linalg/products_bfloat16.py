@@ -18,7 +18,17 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.linalg.products import forms_over
 
-__all__ = ["BFLOAT16", "KERNELS", "LEAST", "PRIORITY", "WHEN", "has_panels", "has_pairs", "packed"]
+__all__ = [
+    "BFLOAT16",
+    "KERNELS",
+    "LEAST",
+    "PRIORITY",
+    "WHEN",
+    "has_panels",
+    "has_pairs",
+    "packed",
+    "tiles_packed",
+]
 
 #: above ``halves``, below the kernels for float32, whose calls never meet a predicate of these
 PRIORITY = 7
@@ -64,6 +74,16 @@ def packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.nda
     return out
 
 
+def tiles_packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
+    """As :func:`packed`, as panels of AMX tiles."""
+    panels = -(-columns // (2 * _PANEL)) * 2
+    slices, deep = -(-depth // _TILE_DEPTH), -(-depth // _DEEP) * _DEEP
+    out = np.empty(panels * _PANEL * deep, BFLOAT16)
+    pack = _tiles_pack_turned if turned else _tiles_pack
+    pack(BFLOAT16, depth * columns, slices * panels, matrix, depth, columns, out, grain=4)
+    return out
+
+
 def _fits(x: Any) -> bool:
     return type(x) is np.ndarray and x.dtype == BFLOAT16 and bool(x.flags.c_contiguous)
 
@@ -104,11 +124,7 @@ def _on_tiles(
     a: np.ndarray, b: np.ndarray, start: Any, rows: int, depth: int, columns: int, turned: str
 ) -> np.ndarray:
     """``start + a @ b`` on AMX tiles."""
-    panels = -(-columns // (2 * _PANEL)) * 2
-    slices, deep = -(-depth // _TILE_DEPTH), -(-depth // _DEEP) * _DEEP
-    right = np.empty(panels * _PANEL * deep, BFLOAT16)
-    pack = _tiles_pack_turned if "b" in turned else _tiles_pack
-    pack(BFLOAT16, depth * columns, slices * panels, b, depth, columns, right, grain=4)
+    right = tiles_packed(b, depth, columns, "b" in turned)
     out, blocks = np.empty((rows, columns), BFLOAT16), -(-rows // _TILE_ROWS)
     run = _tiles_product_turned if "a" in turned else _tiles_product
     grain = -(-blocks // min(4 * thread_count.wanted, blocks))

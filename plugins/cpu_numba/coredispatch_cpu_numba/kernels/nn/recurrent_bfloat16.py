@@ -11,7 +11,13 @@ import numpy as np
 from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64
 from coredispatch_cpu_numba.entries import Loop
-from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, PRIORITY, has_pairs
+from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import (
+    BFLOAT16,
+    PRIORITY,
+    has_pairs,
+    has_panels,
+    tiles_packed,
+)
 from coredispatch_cpu_numba.kernels.nn.recurrent import every_step
 
 __all__ = ["KERNELS", "PRIORITY", "WHEN"]
@@ -27,7 +33,9 @@ _back = Loop("nn.recurrent_bfloat16", "lstm_backward", _SPLIT)
 
 
 def _packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
-    """``matrix`` (depth, columns), or its transposed where ``turned``, as panels of pairs."""
+    """``matrix`` (depth, columns), or its transposed where ``turned``, as the loops take it."""
+    if has_panels():
+        return tiles_packed(matrix, depth, columns, turned)
     out = np.empty(depth * (columns + _WIDTH), BFLOAT16)
     pack = _pack_turned if turned else _pack
     pack(BFLOAT16, 1, 1, matrix, depth, columns, out)

@@ -8,11 +8,13 @@ a block is finished.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 
 import numpy as np
 
 from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.loops.linalg.products_bfloat16 import loops_of
@@ -27,10 +29,9 @@ from coredispatch_cpu_numba.tile_panels import (
     two_by_two,
 )
 
-__all__ = ["DEPTH", "LOOPS", "ROWS"]
+__all__ = ["DEPTH", "LOOPS", "ROWS", "rows_times_panels"]
 
 DEPTH, ROWS = 1024, 64
-_PANELS = ROWS // LINES
 
 
 def _pack(turned: bool) -> Callable[[str], Callable[..., None]]:
@@ -58,41 +59,63 @@ def _pack(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
+@memoized
+def rows_times_panels(turned: bool) -> Callable[..., None]:
+    """``multiply(a, step, rows, depth, packed, columns, block, total, start)``, of addresses.
+
+    ``a`` has ``rows`` rows, ``step`` bytes apart; where ``turned`` those are its columns.
+    ``packed`` is the right matrix, and ``block`` has room for all panels of a slice of ``a``.
+    ``total`` has room for whole panels of rows, of ``columns`` float32 and what is missing of an
+    even number of panels. The product is added to it where ``start``.
+    """
+    pack = packer(turned, False)
+
+    @compiled()
+    def multiply(a, step, rows, depth, packed, columns, block, total, start):
+        full_vectors()
+        panels = (columns + 2 * LINES - 1) // (2 * LINES) * 2
+        wide = panels * LINES
+        for k in range(0, depth, DEPTH):
+            deep = min(DEPTH, depth - k)
+            steps = (deep + DEEP - 1) // DEEP
+            length = steps * TILE
+            for i in range(0, rows, LINES):
+                source = a + (k * step + 2 * i if turned else i * step + 2 * k)
+                pack(source, step, min(LINES, rows - i), deep, block + i // LINES * length)
+            for p in range(0, panels, 2):
+                right = packed + (k // DEEP * panels + p * steps) * TILE
+                for i in range(0, rows, 2 * LINES):
+                    left = block + i // LINES * length
+                    to = total + 4 * (i * wide + p * LINES)
+                    more = start or k > 0
+                    if rows - i > LINES:
+                        two_by_two(left, length, right, length, steps, to, 4 * wide, more)
+                    else:
+                        one_by_two(left, length, right, length, steps, to, 4 * wide, more)
+
+    return multiply
+
+
 def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     """``turned``: ``a`` lies there as its transposed."""
 
     def build(char: str) -> Callable[..., None]:
-        pack = packer(turned, False)
+        multiply = rows_times_panels(turned)
 
         def loop(a, rows, depth, packed, columns, bias, out, lo, hi):
             full_vectors()
-            panels = (columns + 2 * LINES - 1) // (2 * LINES) * 2
-            wide = panels * LINES
+            wide = (columns + 2 * LINES - 1) // (2 * LINES) * 2 * LINES
             block = np.empty(ROWS * min(DEPTH, (depth + DEEP - 1) // DEEP * DEEP), np.uint16)
             total = np.empty(ROWS * wide, np.float32)
+            step = 2 * (rows if turned else depth)
             for b in range(lo, hi):
                 first = b * ROWS
                 count = min(ROWS, rows - first)
                 amx.configure()
-                for k in range(0, depth, DEPTH):
-                    deep = min(DEPTH, depth - k)
-                    steps = (deep + DEEP - 1) // DEEP
-                    for i in range(0, count, LINES):
-                        source = address_of(a)
-                        source += 2 * (k * rows + first + i if turned else (first + i) * depth + k)
-                        target = address_of(block) + i // LINES * steps * TILE
-                        used = min(LINES, count - i)
-                        pack(source, 2 * (rows if turned else depth), used, deep, target)
-                    for p in range(0, panels, 2):
-                        right = address_of(packed) + (k // DEEP * panels + p * steps) * TILE
-                        for i in range(0, count, 2 * LINES):
-                            left = address_of(block) + i // LINES * steps * TILE
-                            to = address_of(total) + 4 * (i * wide + p * LINES)
-                            length = steps * TILE
-                            if count - i > LINES:
-                                two_by_two(left, length, right, length, steps, to, 4 * wide, k > 0)
-                            else:
-                                one_by_two(left, length, right, length, steps, to, 4 * wide, k > 0)
+                multiply(
+                    address_of(a) + first * (2 if turned else step), step, count, depth,
+                    address_of(packed), columns, address_of(block), address_of(total), False,
+                )  # fmt: skip
                 amx.release()
                 for r in range(count):
                     result = part(out, (first + r) * columns, (first + r + 1) * columns)
