@@ -29,12 +29,22 @@ from coredispatch.registry.dispatch.registrar import Registrar
 __all__ = ["KERNELS", "serve"]
 
 
-def _details(*arrays: Any) -> str:
-    return ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
+class _Text:
+    """Words about arrays, made when somebody reads them: NumPy takes long to name a dtype."""
+
+    __slots__ = ("_after", "_arrays", "_before")
+
+    def __init__(self, before: str, arrays: Sequence[Any], after: str = "") -> None:
+        self._before, self._after = before, after
+        self._arrays = [(array.dtype, array.shape) for array in arrays]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{dtype}{list(shape)}" for dtype, shape in self._arrays)
+        return f"{self._before}{shown}{self._after}"
 
 
-def _what(name: str, *arrays: Any) -> str:
-    return f"{name}({_details(*arrays[:2])}{', ...' if len(arrays) > 2 else ''})"
+def _what(name: str, *arrays: Any, end: str = "") -> _Text:
+    return _Text(f"{name}(", arrays[:2], (", ...)" if len(arrays) > 2 else ")") + end)
 
 
 def _key(array: Any) -> str:
@@ -47,10 +57,10 @@ def _go(
     group: ProcessGroup,
     name: str,
     args: tuple[Any, ...],
-    what: str,
+    what: object,
     background: bool,
     *finish: Any,
-    details: str = "",
+    details: object = "",
 ) -> None:
     work = group.launch(
         _key(like), name, args, what, finish=finish, background=background, details=details
@@ -66,7 +76,7 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
         raise ValueError("all_reduce of no tensors\n  fix: pass at least one")
     for array in tensors:
         check_reduction("all_reduce", array.dtype, op)
-    what, details = _what("all_reduce", *tensors), f"{op} {_details(*tensors)}"
+    what, details = _what("all_reduce", *tensors), _Text(f"{op} ", tensors)
     if len(tensors) == 1:
         target, back = tensors[0], None
     else:
@@ -107,7 +117,7 @@ def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, backgrou
     flat, back = joined(outputs, read=False)
     carried, _ = contiguous(self, read=True, written=False)
     args = (bits(flat), carried, [out.size for out in outputs])
-    details = _details(*outputs)
+    details = _Text("", outputs)
     _go(
         self,
         group,
@@ -125,7 +135,7 @@ def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bo
     carried, _ = contiguous(self, read=True, written=False)
     args = (target, carried, [self.size] * group.size())
     what = _what("all_gather_into_tensor", self)
-    _go(self, group, "all_gather", args, what, background, back, details=_details(self))
+    _go(self, group, "all_gather", args, what, background, back, details=_Text("", [self]))
 
 
 def reduce_scatter_(
@@ -152,7 +162,7 @@ def _reduce_scatter(
     op: str,
     group: ProcessGroup,
     background: bool,
-    what: str,
+    what: object,
 ) -> None:
     check_reduction("reduce_scatter", output.dtype, op)
     carried, engine_op = reduced(array, op)
@@ -242,12 +252,12 @@ def all_to_all_into_(
 
 def send(self: Any, dst: int, tag: int, group: ProcessGroup, background: bool) -> None:
     carried, _ = contiguous(self, read=True, written=False)
-    _go(self, group, "send", (carried, dst, tag), f"{_what('send', self)} to {dst}", background)
+    _go(self, group, "send", (carried, dst, tag), _what("send", self, end=f" to {dst}"), background)
 
 
 def recv_(self: Any, src: int | None, tag: int, group: ProcessGroup, background: bool) -> None:
     carried, back = contiguous(self, read=False, written=True)
-    what = f"{_what('recv', self)} from {'any' if src is None else src}"
+    what = _what("recv", self, end=f" from {'any' if src is None else src}")
     work = group.launch(
         _key(self), "recv", (carried, src, tag), what, finish=[back], background=background
     )

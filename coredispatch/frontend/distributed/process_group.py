@@ -102,17 +102,17 @@ class ProcessGroup:
         device: str,
         name: str,
         args: tuple[Any, ...],
-        what: str,
+        what: object,
         *,
         finish: Sequence[Callable[[], None] | None] = (),
         background: bool = False,
-        details: str = "",
+        details: object = "",
     ) -> Work:
         """Begin a collective; waits for it unless it shall go on in the background.
 
         Args:
             name, args: the method of the communicator and its arguments.
-            what: the call as an error shows it.
+            what: the call as an error shows it; ``str(what)`` is asked for where it does.
             finish: called when it is done.
             details: what all ranks must have in common, for DISTRIBUTED_DEBUG=DETAIL.
         """

@@ -30,7 +30,7 @@ class Work:
         self,
         group: ProcessGroup | None,
         request: Request,
-        what: str,
+        what: object,
         number: int,
         finish: list[Callable[[], None]],
         result: Any = None,
