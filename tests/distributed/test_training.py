@@ -13,6 +13,7 @@ import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
 from coredispatch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from coredispatch.frontend.distributed import buckets
 
 HERE = Path(__file__).parent
 
@@ -77,13 +78,12 @@ class TestWithoutRanks:
 
 
 def test_buckets_are_the_same_on_a_thousand_ranks() -> None:
-    from coredispatch.frontend.distributed.buckets import assign
-
     model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(20)])
     params = list(model.parameters())
     order = list(range(len(params) - 1, -1, -1))
     layouts = {
-        tuple(tuple(b.positions) for b in assign(params, order, 40_000, 10_000)) for _ in range(3)
+        tuple(tuple(b.positions) for b in buckets.assign(params, order, 40_000, 10_000))
+        for _ in range(3)
     }
     assert len(layouts) == 1
     (layout,) = layouts
@@ -91,9 +91,31 @@ def test_buckets_are_the_same_on_a_thousand_ranks() -> None:
     sizes = [sum(params[p].numel() * 4 for p in bucket) for bucket in layout]
     assert all(size <= 40_000 for size in sizes) and len(sizes) > 3
     wide = [cd.zeros(3, requires_grad=True), cd.zeros(256, 256, requires_grad=True), params[0]]
-    made = assign(wide, [2, 1, 0], 40_000, 40_000, direct=True)
+    made = buckets.assign(wide, [2, 1, 0], 40_000, 40_000, direct=True)
     assert [(b.positions, b.direct, b.nbytes) for b in made] == [
         ([1], True, 2**18), ([2, 0], False, 64 * 64 * 4 + 12)]  # fmt: skip
+
+
+def test_hooks_of_the_program_do_not_meet_a_reduction_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They see this rank's gradient, and what they make of it is replaced by the average."""
+    monkeypatch.setattr(buckets, "LARGE", 1)
+
+    def program(rank: int) -> tuple[Any, Any]:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(3, 1, bias=False))
+        seen = []
+
+        def hook(param: Any) -> None:
+            seen.append(param.grad.tolist())
+            param.grad.zero_()
+
+        model.module.weight.register_post_accumulate_grad_hook(hook)
+        model(cd.full((1, 3), 1.0 + rank)).sum().backward()
+        return seen, model.module.weight.grad.tolist()
+
+    found = dist.threads.spawn(program, nprocs=2)
+    assert found == [([[[1.0 + rank] * 3]], [[1.5] * 3]) for rank in range(2)]
 
 
 def test_zero_deals_parameters_out_evenly() -> None:

@@ -175,7 +175,13 @@ class Reducer:
                 "  fix: Embedding(sparse=False)"
             )
         if bucket.direct:
-            bucket.flat = cd.zeros_like(self.params[position]) if grad is None else grad
+            param = self.params[position]
+            if grad is None:
+                bucket.clear()
+            elif len(accumulator(param).post_accumulate_hooks or ()) > 1:
+                bucket.flat = grad.clone()  # another hook may write to the gradient meanwhile
+            else:
+                bucket.flat = grad
         elif grad is not None and grad.data_ptr() != bucket.views[offset].data_ptr():
             bucket.views[offset].copy_(grad)
 
