@@ -22,6 +22,7 @@ from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.device import current_device
 
 __all__ = [
     "distribute_module",
@@ -181,7 +182,7 @@ def _random(make: Any, size: Any, options: dict[str, Any]) -> DTensor:
     """All ranks draw the whole and keep their parts: the values do not depend on the layout."""
     shape, mesh, placements, grad = _asked(size, options)
     given = options.pop("generator", None)
-    with agreed_generator(given, options.get("device"), mesh) as agreed:
+    with agreed_generator(given, current_device(options.get("device")), mesh) as agreed:
         whole = make(shape, generator=agreed or given, **options)
     source = None if agreed else 0
     made = distribute_tensor(whole, mesh, placements, src_data_rank=source)

@@ -196,7 +196,7 @@ def _right_factors(state: PowerSGDState, index: int, matrices: list[Any]) -> lis
     if state.warm_start and known is not None and [tuple(q.shape) for q in known] == shapes:
         return [_orthogonal(q, state.orthogonalization_epsilon) for q in known]
     made = [
-        cd.randn(shape, generator=state.generator).to(m.dtype)
+        cd.randn(shape, generator=state.generator, device="cpu").to(m)
         for shape, m in zip(shapes, matrices, strict=True)
     ]
     return [_orthogonal(q, state.orthogonalization_epsilon) for q in made]
