@@ -161,6 +161,25 @@ def test_a_full_disk_below_the_ranks_output_is_named(
     assert f"no space left in '{tmp_path}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("program", "status", "text"),
+    [
+        ("import sys; sys.exit(3)", 3, "coredispatch launch: rank 0 failed; "),
+        ("raise SystemExit('no such model')", 1, "[rank 0]: no such model\n"),
+        (None, 1, "[rank 0]: FileNotFoundError: "),
+    ],
+)
+def test_an_end_that_is_no_error_of_the_program_has_no_traceback(
+    program: str | None, status: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    if program is not None:
+        script.write_text(program)
+    assert cd.distributed.run.main(["--launcher", "processes", str(script)]) == status
+    shown = capsys.readouterr().err
+    assert shown.startswith(text) and "Traceback" not in shown
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to tell of a parent's end")
 def test_a_launcher_that_is_killed_leaves_no_ranks_behind(launch: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", launch.kind]

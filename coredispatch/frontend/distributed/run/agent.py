@@ -390,7 +390,8 @@ class _Round:
             return
         if reports:
             first = (own or reports)[0]
-            print(f"[rank {first['rank']}]: {first['text']}", file=sys.stderr, end="")
+            if first["text"]:
+                print(f"[rank {first['rank']}]: {first['text']}", file=sys.stderr, end="")
             _say(f"rank {first['rank']} failed; the others were ended (exit status {status})")
             return
         logs = [p for p in sorted(self.folder.glob("*.log")) if p.stat().st_size]

@@ -115,12 +115,18 @@ def _run(details: dict[str, Any], local: int) -> None:
 
 def report(error: BaseException, rank: int, path: Path) -> None:
     """Leave the error in the file `path`; the launcher shows the first one of all ranks."""
-    text = "".join(traceback.format_exception(error))
-    hidden = f'File "{__file__}"'
-    shown = text if hidden not in text else _without_launcher(text)
+    shown = _words_of(error)
     # That another rank is gone is what follows from a failure there.
     follows = type(error).__name__ == "DistBackendError"
     _leave(path, rank=rank, follows=follows, status=_exit_status(error), text=shown)
+
+
+def _words_of(error: BaseException) -> str:
+    """What Python says of `error` at the end of a program: of ``sys.exit`` the message alone."""
+    if isinstance(error, SystemExit):
+        return "" if isinstance(error.code, int) else f"{error.code}\n"
+    text = "".join(traceback.format_exception(error))
+    return text if f'File "{__file__}"' not in text else _without_launcher(text)
 
 
 def _exit_status(error: BaseException) -> int:
@@ -139,6 +145,8 @@ def _without_launcher(text: str) -> str:
             skip = False
         if not skip:
             kept.append(line)
+    if not any(line.startswith("  File ") for line in kept):  # the script itself is not there
+        kept = [line for line in kept if not line.startswith("Traceback ")]
     return "".join(kept)
 
 
