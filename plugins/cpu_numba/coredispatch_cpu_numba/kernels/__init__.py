@@ -22,6 +22,7 @@ from coredispatch_cpu_numba.kernels.indexing import gather_scatter
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc
 from coredispatch_cpu_numba.kernels.nn import (
+    attention,
     grids,
     optim_steps,
     recurrent,
@@ -55,6 +56,7 @@ MODULES = (
     products_bfloat16,
     requantized,
     recurrent_bfloat16,
+    attention,
     small,
     halves,
 )
