@@ -25,7 +25,7 @@ from .case import Case
 from .covering_array import ConfiguredMake, shares
 from .policies import Leniency, flushed, lenient
 from .reference import NoReference, Reference, complete
-from .subject import OpMetadata, Subject, numpy_dtype
+from .subject import DTYPES, OpMetadata, Subject, numpy_dtype
 from .templates import changed
 from .tensor_layouts import in_layouts, layout_of
 
@@ -204,13 +204,19 @@ class Context:
     def samples(self, limit: int | None = None, **changes: Any) -> Iterator[Any]:
         """The case's samples, arrays in the place of tensors, at most ``limit``."""
         remainder, modulus = self.case.rows
-        drawn = [*self.op.samples(self.make(**changes))]
+        drawn = [s for s in self.op.samples(self.make(**changes)) if self.declares(s)]
         modulus = min(modulus, max(1, len(drawn)))  # no combination without a sample
         # A fresh seed lets other samples meet the combination.
         first = (remainder + self.fresh) % modulus
         chosen = (s for i, s in enumerate(drawn) if i % modulus == first)
         for sample in itertools.islice(chosen, limit):
             yield self.placed(sample)
+
+    def declares(self, sample: Any) -> bool:
+        """Whether the backend has the dtypes that the call names; others are to be refused."""
+        values = (*sample.args, *sample.kwargs.values())
+        named = {v.name for v in values if isinstance(v, (DType, np.dtype))}
+        return not named & (DTYPES.keys() - {*self.subject.dtypes, self.case.dtype})
 
     def placed(self, sample: Any) -> Any:
         """The sample with the device filled in where the operator makes tensors of nothing.

@@ -10,6 +10,7 @@ import pytest
 
 import coredispatch as cd
 import coredispatch.plugin as cdp
+from coredispatch.conformance import Status, Subject, plan_op, run_case
 
 from . import fake_devices
 from .fake_devices import QUEUE
@@ -75,3 +76,18 @@ def test_a_declared_dtype_has_the_name_of_one() -> None:
 
     with pytest.raises(cd.RegistrationError, match="'float'"):
         cdp.Registrar("wrong").backend(Wrong())
+
+
+@pytest.mark.once
+def test_the_suite_asks_for_no_dtype_that_the_class_does_not_declare(small: None) -> None:
+    subject = Subject("small")
+    assert {*subject.dtypes} == Small.dtypes
+    found = {
+        case.id: run_case(subject, case)
+        for op, check in (("to_dtype", 1), ("mean", 33), ("full", 1))
+        for case in plan_op(subject, op, "inference", only=(check,))
+    }
+    for name, result in found.items():
+        refused = "/undeclared:" in name
+        assert result.status is (Status.UNSUPPORTED if refused else Status.PASS), result.message
+    assert any("/options" in name for name in found)

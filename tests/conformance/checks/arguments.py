@@ -86,7 +86,7 @@ def rows_of(context: Context) -> list[Row]:
 
     def taken(sample: Any) -> bool:
         try:
-            return bool(accepts(context, context.placed(sample)))
+            return context.declares(sample) and bool(accepts(context, context.placed(sample)))
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
             return False  # the rules themselves cannot read such a call
 
