@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.distributed as dist
+from coredispatch.frontend.distributed.communicator import Done
 from coredispatch.plugin import Communicator, LateError, Request
 
 PROGRAM = str(Path(__file__).parent / "collectives_program.py")
@@ -127,6 +128,12 @@ def test_a_timeout_says_what_the_engine_knows(late: Any, text: str) -> None:
     group = dist.ProcessGroup([0, 1], {"cpu": Stuck()}, "g", timedelta(seconds=1))
     with pytest.raises(dist.DistBackendError, match=text):
         group.launch("cpu", "barrier", (), "barrier()")
+
+
+def test_a_future_that_follows_asks_the_engine() -> None:
+    work = dist.Work(None, Done(), "all_reduce()", 1, [], [3])
+    following = work.get_future().then(lambda earlier: earlier.value()[0] + 1)
+    assert following.then(lambda earlier: earlier.value() + 1).done() and following.value() == 4
 
 
 def test_a_rank_that_has_left_is_named() -> None:

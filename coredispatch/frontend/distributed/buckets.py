@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.frontend.distributed.work import Work
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["Bucket", "GradBucket", "assign"]
@@ -45,7 +46,24 @@ class Bucket:
             parts = self.flat.split(sizes)
             self.views = [part.view(p.shape) for part, p in zip(parts, self.params, strict=True)]
         self.missing = len(self.positions)
-        self.future: Any = None
+        #: of the reduction under way: a Work, or the Future that a hook gave
+        self.pending: Any = None
+
+    def ask(self) -> None:
+        """Let the reduction make progress.
+
+        A hook's Future is left alone: what follows from it may be further collectives, and would
+        begin earlier on some ranks than on others.
+        """
+        if isinstance(self.pending, Work):
+            self.pending.is_completed()
+
+    def result(self) -> Any:
+        """What it has come to, when it has ended."""
+        if isinstance(self.pending, Work):
+            self.pending.wait()
+            return self.flat
+        return self.pending.wait()
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +79,7 @@ class Bucket:
 
     def reset(self) -> None:
         """Wait for all gradients again."""
-        self.missing, self.future = len(self.positions), None
+        self.missing, self.pending = len(self.positions), None
 
 
 class GradBucket:

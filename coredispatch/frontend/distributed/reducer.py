@@ -21,7 +21,7 @@ from coredispatch.frontend.distributed.optim.apply_optimizer_in_backward import 
 )
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
-from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.modes import is_grad_enabled, no_grad
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["Reducer", "used_by"]
@@ -140,31 +140,38 @@ class Reducer:
             bucket.missing -= 1
 
     def _arrived(self, position: int) -> None:
-        with no_grad():
-            if not self._begun:
-                self._begin()
-            if position in self._ready:
-                self.active = False
-                raise RuntimeError(
-                    f"Expected to mark a variable ready only once: {self.names[position]} received "
-                    "its gradient twice in one pass\n"
-                    "  fix: use no reentrant checkpoint around parameters that are shared, or one "
-                    "backward for each forward"
-                )
-            self._ready[position] = None
-            bucket, offset = self._where[position]
-            if self._alone:
-                self._unused.discard(position)
-                return
-            self._put(position, bucket, offset)
-            if position in self._unused:  # the walk from the outputs had not seen it
-                self._unused.discard(position)
-            else:
-                bucket.missing -= 1
-            if not bucket.missing:
-                self._launch()
-            elif self._launched:
-                self.buckets[self._launched - 1].future.done()  # and so do those before it
+        if is_grad_enabled():  # a pass that makes a graph
+            with no_grad():
+                self._count(position)
+        else:
+            self._count(position)
+
+    def _count(self, position: int) -> None:
+        """A gradient has come."""
+        if not self._begun:
+            self._begin()
+        if position in self._ready:
+            self.active = False
+            raise RuntimeError(
+                f"Expected to mark a variable ready only once: {self.names[position]} received "
+                "its gradient twice in one pass\n"
+                "  fix: use no reentrant checkpoint around parameters that are shared, or one "
+                "backward for each forward"
+            )
+        self._ready[position] = None
+        bucket, offset = self._where[position]
+        if self._alone:
+            self._unused.discard(position)
+            return
+        self._put(position, bucket, offset)
+        if position in self._unused:  # the walk from the outputs had not seen it
+            self._unused.discard(position)
+        else:
+            bucket.missing -= 1
+        if self._launched:  # MPI makes progress when it is asked, with all that is under way
+            self.buckets[self._launched - 1].ask()
+        if not bucket.missing:
+            self._launch()
 
     def _put(self, position: int, bucket: Bucket, offset: int) -> None:
         """Let the bucket have a gradient."""
@@ -182,15 +189,15 @@ class Reducer:
                 bucket.flat = grad.clone()  # another hook may write to the gradient meanwhile
             else:
                 bucket.flat = grad
-        elif grad is not None and grad.data_ptr() != bucket.views[offset].data_ptr():
-            bucket.views[offset].copy_(grad)
+        elif grad is not None:
+            view = bucket.views[offset]
+            if not self.views or grad.data_ptr() != view.data_ptr():
+                view.copy_(grad)
 
     def _launch(self) -> None:
         """Reduce the buckets that are full, as far as those before them are."""
         while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
-            for earlier in self.buckets[: self._launched]:
-                earlier.future.done()  # MPI makes progress when it is asked
-            self.buckets[self._launched].future = self._reduce(self._launched)
+            self.buckets[self._launched].pending = self._reduce(self._launched)
             self._launched += 1
 
     def _reduce(self, index: int) -> Any:
@@ -201,9 +208,7 @@ class Reducer:
         flat = bucket.flat
         if self.divisor != 1:
             flat.mul_(1.0 / self.divisor)
-        work = all_reduce(flat, group=self.group, async_op=True)
-        assert work is not None
-        return work.get_future().then(lambda future: future.value()[0])
+        return all_reduce(flat, group=self.group, async_op=True)
 
     def _finish(self) -> None:
         if self._alone:
@@ -218,7 +223,7 @@ class Reducer:
             self._launch()
             everywhere = self._used_anywhere()
             for bucket in self.buckets:
-                self._take(bucket, bucket.future.wait(), everywhere)
+                self._take(bucket, bucket.result(), everywhere)
             self.active = False
             if self.rebuild:
                 self._rebuild()
@@ -237,7 +242,7 @@ class Reducer:
         if bucket.direct:
             self._keep(bucket, used)
             return
-        if result.data_ptr() != bucket.flat.data_ptr():
+        if result is not bucket.flat and result.data_ptr() != bucket.flat.data_ptr():
             bucket.flat.copy_(result.view(bucket.flat.shape))
         for position, view in zip(bucket.positions, bucket.views, strict=True):
             if used is None or used[position]:
@@ -299,17 +304,16 @@ class Reducer:
         The averages become this rank's gradients, too: a sharded optimizer steps with them.
         """
         with no_grad():
-            futures = []
             for index, bucket in enumerate(self.buckets):
                 bucket.clear()
-                futures.append(self._reduce(index))
+                bucket.pending = self._reduce(index)
             used = [True] * len(self.params)
             if self.find_unused:
                 flags = cd.zeros(len(self.params), dtype=cd.uint8)
                 all_reduce(flags, ReduceOp.MAX, self.group)
                 used = [bool(flag) for flag in flags.tolist()]
-            for bucket, future in zip(self.buckets, futures, strict=True):
-                self._take(bucket, future.wait(), used)
+            for bucket in self.buckets:
+                self._take(bucket, bucket.result(), used)
 
     def remove(self) -> None:
         """Take the hooks away."""

@@ -30,6 +30,10 @@ class ChainedFuture(Future):
 
         earlier.add_done_callback(call)
 
+    def done(self) -> bool:
+        """Whether the result is there; makes progress."""
+        return super().done() or (self._earlier.done() and super().done())
+
     def wait(self) -> Any:
         """The result, once it is there."""
         if not self.done():
