@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -189,3 +189,111 @@ def test_a_graph_that_wrote_before_it_failed_is_not_run_again() -> None:
         with pytest.raises(cd.OpError) if index == 9 else nullcontext():
             fast(x, cd.tensor([index]))
         assert x.tolist() == [float(times)] * 4
+
+
+def _viewed(x: Any, n: int) -> Any:
+    try:
+        return x.view(n, -1).sum(1)
+    except RuntimeError:
+        return x * n
+
+
+def _divided(x: Any, n: int) -> Any:
+    try:
+        share = 12 // (n - 4)
+    except ZeroDivisionError:
+        share = -1
+    return x * share
+
+
+def _indexed(x: Any, n: int) -> Any:
+    with suppress(IndexError):
+        return x[n] * 2
+    return x * n
+
+
+@pytest.mark.parametrize("program", [_viewed, _divided, _indexed])
+def test_numbers_that_an_error_was_caught_for_are_guarded(program: Any) -> None:
+    fast: Any = cd.compile(program, backend="eager")
+    x = cd.arange(6.0)
+    for n in (5, 4, 2, 3, 7, 8, 1):
+        assert fast(x, n).equal(program(x, n)), n
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: cd.dropout(x, 0.5, True) + x,
+        lambda x: nn.functional.dropout1d(x * 2, 0.5, True),
+        lambda x: nn.functional.alpha_dropout(x, 0.5, True) * 2,
+    ],
+)
+def test_the_random_stream_goes_on_as_eager(backend: str, program: Any) -> None:
+    fast: Any = cd.compile(program, backend=backend)
+    streams = []
+    for run in (program, fast):
+        cd.manual_seed(3)
+        streams.append([*(run(cd.ones(4, 8)).tolist() for _ in range(3)), cd.rand(2).tolist()])
+    assert streams[0] == streams[1]
+
+
+def test_gradient_modes_inside_of_a_program() -> None:
+    weight = cd.ones(2, requires_grad=True)
+
+    def energy(x: Any) -> Any:
+        with cd.enable_grad():
+            return (x * weight).sum()
+
+    def off(x: Any) -> Any:
+        cd.set_grad_enabled(False)
+        return x * 2
+
+    def inferring(x: Any) -> Any:
+        with cd.inference_mode():
+            return x * 2
+
+    fast, leaves, infers = (cd.compile(f, backend="eager") for f in (energy, off, inferring))
+    for _ in range(3):
+        with cd.no_grad():
+            assert fast(cd.ones(2)).requires_grad
+        leaves(cd.ones(2))
+        assert not cd.is_grad_enabled()
+        cd.set_grad_enabled(True)
+        assert infers(cd.ones(2)).is_inference()
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + x.storage_offset(),
+        lambda x: x.as_strided((2,), (1,), 2) * 1,
+        lambda x: x.as_strided((2,), (1,), x.storage_offset()) * 1,
+        lambda x: x * (2 if x.is_leaf else 5),
+    ],
+)
+def test_places_in_a_storage_are_those_of_the_call(backend: str, program: Any) -> None:
+    fast: Any = cd.compile(program, backend=backend)
+    storage = cd.arange(20.0)
+    for start in (0, 3, 5, 0):
+        assert fast(storage[start : start + 4]).equal(program(storage[start : start + 4]))
+
+
+def test_a_counter_in_a_tuple_of_a_module() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n = 0
+            self.last: Any = None
+
+        def forward(self, x: Any) -> Any:
+            self.n += 1
+            self.last = ("call", self.n)
+            return x + self.n
+
+    module = Counts()
+    fast: Any = cd.compile(module, backend="eager")
+    for count in range(1, 6):
+        assert fast(cd.zeros(1)).item() == count
+        assert module.last == ("call", count) and type(module.last[1]) is int

@@ -29,6 +29,7 @@ from coredispatch.frontend.compiling.switches import capturing, capturing_nothin
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
 from coredispatch.frontend.compiling.writing import Contents, Gradient
+from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
 from coredispatch.graph.capture import source
@@ -181,8 +182,13 @@ class Capture:
                 return
             try:
                 recorder.running = True
+                records = is_grad_enabled()
                 with capturing(recorder), self.watch:
                     result = self.fn(*args, **kwargs)
+                    left = is_grad_enabled()
+                if left is not records:
+                    recorder.refuse("it leaves the gradient mode changed")
+                    set_grad_enabled(left)
             except TakeBack:
                 self.problem = recorder.problem
                 self.take_back(copies)
@@ -253,7 +259,9 @@ class Capture:
             elif isinstance(now, Sym) or type(now) is tuple and record.dynamic:
                 record.put(scrubbed(now))
             elif record.kind in ("item", "attribute", "cell", "member"):
-                scrubbed(now, set())
+                plain_now = scrubbed(now, set())
+                if plain_now is not now:
+                    record.put(plain_now)
             elif record.kind == "list" and any(isinstance(item, Sym) for item in now):
                 record.put([plain(item) for item in now])
 

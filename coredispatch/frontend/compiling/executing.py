@@ -18,7 +18,12 @@ from coredispatch.frontend.compiling.records import MISSING, Record
 from coredispatch.frontend.compiling.templates import Constant, Row, Taken
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.compiling.writing import Gradient
-from coredispatch.frontend.modes import fresh_keys, is_inference_mode_enabled
+from coredispatch.frontend.modes import (
+    enable_grad,
+    fresh_keys,
+    is_inference_mode_enabled,
+    is_recording,
+)
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.plugin import OpError, Value
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
@@ -126,7 +131,11 @@ def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
     outs = [env[node] for node in joint.outs]
     saved = [env[node] for node in joint.saved]
     inputs = [env[node] for node in joint.ins]
-    found = CompiledProgram.apply(joint, outs, saved, *inputs)
+    if is_recording():
+        found = CompiledProgram.apply(joint, outs, saved, *inputs)
+    else:  # the program recorded, in a block of enable_grad()
+        with enable_grad():
+            found = CompiledProgram.apply(joint, outs, saved, *inputs)
     env.update(zip(joint.outs, found))
 
 

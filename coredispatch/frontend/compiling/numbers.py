@@ -68,7 +68,11 @@ class Sym(Symbol):
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
         """``function(self)`` as a part of the graph; it depends on the number alone."""
-        value = function(self.value)
+        try:
+            value = function(self.value)
+        except (ArithmeticError, ValueError):
+            self.forced("an error")
+            raise
         if not self.recorder.alive:
             return value
         return symbolic(value, self.recorder.function(function, (self.node,)), self.recorder)
@@ -152,8 +156,14 @@ def _arithmetic(fn: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
             return NotImplemented
         given = (self, *others)
         ordered = given[::-1] if reflected else given
-        value = fn(*map(plain, ordered))
         recorder = self.recorder
+        try:
+            value = fn(*map(plain, ordered))
+        except ArithmeticError:  # whoever catches it goes on for these numbers
+            for item in ordered:
+                if isinstance(item, Sym):
+                    item.forced("an error")
+            raise
         if not recorder.alive:
             return value
         nodes = tuple(item.node if isinstance(item, Sym) else item for item in ordered)

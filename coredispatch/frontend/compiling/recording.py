@@ -408,11 +408,26 @@ def _told(why: str, where: Any) -> str:
 def record(call: Any, args: tuple[Any, ...]) -> Any:
     """The kernel of the layer for every operator: call it, and note it."""
     mode = capturing.current()
-    op = call.op
     recorder = None if mode is None else mode.recorder
     if recorder is None or recorder.problem is not None or not recorder.alive:
         symbols = any(has_sym(argument) for argument in args)
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
+    try:
+        return _recorded(recorder, call, args)
+    except Exception:
+        map_aggregate(args, _settled)
+        raise
+
+
+def _settled(value: Any) -> Any:
+    """The program may catch an error, and goes on for these numbers."""
+    if isinstance(value, Sym):
+        return value.forced("an error")
+    return int(value) if isinstance(value, Expression) else value
+
+
+def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
+    op = call.op
     if recorder.sized is not None and any(map(_is_sized, args)):
         return recorder.sized(recorder, call, args)
     recorder.busy += 1  # what kernels do is no part of the program, whoever wrote them

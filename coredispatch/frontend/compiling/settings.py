@@ -60,7 +60,8 @@ def recorder() -> Any:
 
 def is_compiling() -> bool:
     """Whether the call that runs is being captured."""
-    return recorder() is not None
+    found = recorder()
+    return found is not None and found.problem is None
 
 
 COUNTERS: collections.Counter[str] = collections.Counter()

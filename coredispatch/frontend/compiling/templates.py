@@ -10,6 +10,7 @@ from typing import Any
 from coredispatch.frontend.compiling.numbers import Sym
 from coredispatch.frontend.compiling.records import MISSING
 from coredispatch.frontend.compiling.state import State, _by_user, _python_class
+from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Node, map_arg
@@ -124,6 +125,8 @@ class Describer:
             return lambda env: env[node].detach()
         self.tensors.append((tensor, node))
         self.wanted.setdefault(node)
+        if tensor.is_inference() and not is_inference_mode_enabled():
+            raise Unknown("an inference tensor leaves the program")
         leaf = bool(tensor.keys & AUTOGRAD) and tensor._node is None
         if tensor._grad is not None:
             return _with_gradient(node, leaf, self.describe(tensor._grad))

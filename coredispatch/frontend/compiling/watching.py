@@ -76,6 +76,17 @@ _SETTINGS = set(
 )
 
 
+#: what is asked of a tensor that no guard holds
+_UNGUARDED = {
+    "grad_fn",
+    "is_leaf",
+    "is_shared",
+    "output_nr",
+    "retains_grad",
+    "storage_offset",
+    "_version",
+}
+
 #: what every import runs that finds its module missing
 _FIND_AND_LOAD = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
@@ -160,6 +171,11 @@ class Watch:
         name, file = code.co_name, code.co_filename
         if name in _SETTINGS and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() changes or reads a setting", _place(frame.f_back))
+        elif name in _UNGUARDED and self.kind_of(frame.f_back) == "program":
+            self.recorder.refuse(
+                f"it reads {name} of a tensor, which differs from call to call",
+                _place(frame.f_back),
+            )
         elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
         if name == "load_state_bytes" and not _by_compiler(frame.f_back):

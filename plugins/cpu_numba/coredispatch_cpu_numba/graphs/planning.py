@@ -127,7 +127,7 @@ class Plan(Memory):
         op = node.target
         value = node.meta.get("value")
         if node.op == "call_function" and isinstance(op, Operator):
-            if op.view and not op.mutates and self.view(node):
+            if op.view and not op.mutates and not op.random and self.view(node):
                 return
             if op.name in ("matmul", "linear", "linear_weight_grad") and self.product(node):
                 return
@@ -164,6 +164,8 @@ class Plan(Memory):
 
     def view(self, node: Any) -> bool:
         """Make a view of stand-ins, or a copy of elements in their order; False for Python."""
+        if node.target.name == "as_strided":
+            raise Unfit("a view by places in a storage, of which stand-ins have another one")
         if not all(used in self.arrays or _is_number(used) for used in node.all_input_nodes):
             return False
         others = [used for used in node.all_input_nodes if used is not node.args[0]]
@@ -344,7 +346,7 @@ class Plan(Memory):
         info = passes.inference.tensor_info(node)
         if info is not None:
             op = node.target
-            if isinstance(op, Operator) and (op.mutates or op.view):
+            if isinstance(op, Operator) and (op.mutates or op.view and not op.random):
                 same = [alias.position for alias in op.schema.aliases if alias.itself]
                 written = complete(node)[same[0]] if same else None
                 if written in self.arrays:
