@@ -282,7 +282,7 @@ class AbstractRecorder(Recorder):
         node.meta["value"] = info = _moved(info_of(out), device)
         if op.view == "maybe":
             node.meta["aliases"] = _aliases(out)
-        return self.wrapped(node, info, out)
+        return self.without_history(op, self.wrapped(node, info, out))
 
     def expanded(self, call: Any, args: tuple[Any, ...]) -> Any:
         """What the decomposition gives."""

@@ -13,7 +13,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from coredispatch._frames import (
     in_package,
@@ -36,13 +36,16 @@ from coredispatch.plugin import (
     Switch,
     Value,
     Wrapper,
+    dtype_of,
     hookimpl,
+    is_masked,
     is_view,
     key_bit,
 )
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry import TABLE
+from coredispatch.registry.dispatch.masks import _CURRENT, pop_masks, push_masks
 
-__all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
+__all__ = ["Recorder", "Traced", "TracerWarning", "forget_casts", "tracing"]
 
 
 class TracerWarning(Warning):
@@ -82,6 +85,22 @@ class tracing(Mode):
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
+    def __enter__(self) -> Self:
+        forget_casts()  # weights at hand were cast outside of the program
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        forget_casts()  # those of the program have no data
+
+
+def forget_casts() -> None:
+    """Weights that autocast has at hand: it casts them anew."""
+    for state in _CURRENT.get()[3].values():
+        cache = getattr(state, "cache", None)
+        if cache:
+            cache.clear()
+
 
 class Recorder:
     """Fills a graph with the calls of a program that runs on examples.
@@ -94,6 +113,7 @@ class Recorder:
     """
 
     def __init__(self, paths: dict[int, str], constant: Callable[[Any], str]) -> None:
+        self.records = not is_masked("autograd")  # where the program begins
         self.graph = Graph()
         self.head: Node = self.graph._root  # the last of the inputs and attributes
         self.paths = paths
@@ -228,7 +248,21 @@ class Recorder:
             for given, own in zip(args, real):
                 if own is out and isinstance(given, Value):
                     return given
-        return self.wrap(out, node)
+        return self.without_history(op, self.wrap(out, node))
+
+    def without_history(self, op: Any, result: Any) -> Any:
+        """``result``, detached where a block of the program records no gradients."""
+        if not self.records or not is_masked("autograd") or op.mutates or op.name == "detach":
+            return result
+        detach = TABLE.operator("detach")
+
+        def leaf(value: Any) -> Any:
+            if not isinstance(value, Value):
+                return value
+            dtype = dtype_of(value)
+            return detach(value) if dtype.is_floating_point or dtype.is_complex else value
+
+        return map_aggregate(result, leaf)
 
     # -- what the graph cannot hold --------------------------------------------------------------
 
@@ -300,7 +334,7 @@ def source() -> tuple[str, int, str]:
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layer ``capture``."""
-    registrar.layer(Layer("capture", generic=record, above=("autograd", "autocast")))
+    registrar.layer(Layer("capture", generic=record, above=("autograd",), below=("autocast",)))
 
 
 def load() -> None:

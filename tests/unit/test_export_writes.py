@@ -1,4 +1,4 @@
-"""An exported program writes to what the program writes to: views, and not copies."""
+"""An exported program writes to what the program writes to, and keeps the modes of its blocks."""
 
 from __future__ import annotations
 
@@ -60,3 +60,44 @@ def test_writes_reach_views_alone(form: Callable[[Any], Any]) -> None:
     for module in (program.module(), program.run_decompositions().module()):
         for ours, expected in zip(module(x), Writes(form)(x), strict=True):
             assert cd.equal(ours, expected)
+
+
+class Modes(nn.Module):
+    """Two layers, one without gradients, and one in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        """What does not require grad, and what does."""
+        with cd.no_grad():
+            hidden = self.first(x)
+            largest = hidden.max(1).values
+        with cd.autocast("cpu", dtype=cd.bfloat16):
+            found = self.second(hidden)
+        return hidden, found.float().sum() * self.first.bias.sum() + largest.sum(), found
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["plain", "under autocast"])
+@pytest.mark.parametrize("how", ["trace", "export", "decomposed"])
+def test_modes_of_the_program_are_part_of_it(how: str, outer: bool) -> None:
+    module, x = Modes(), cd.randn(5, 4)
+    with cd.autocast("cpu", dtype=cd.bfloat16, enabled=outer):
+        program = cd.jit.trace(module, (x,)) if how == "trace" else export(module, (x,))
+        wanted = module(x)  # and nothing of the trace is left in the block
+    wanted[1].backward()
+    gradients = [p.grad for p in module.parameters()]
+    module.zero_grad()
+    fast: Any = program
+    if how != "trace":
+        fast = (program.run_decompositions() if how == "decomposed" else program).module()
+    found = fast(x)
+    found[1].backward()
+    assert [y.dtype for y in found] == [y.dtype for y in wanted]
+    assert [y.requires_grad for y in found] == [y.requires_grad for y in wanted]
+    for ours, expected in zip(found, wanted, strict=True):
+        assert cd.allclose(ours, expected, 2e-2, 2e-2)
+    for ours, expected in zip(fast.parameters(), gradients, strict=True):
+        assert (ours.grad is None) == (expected is None)
+        assert expected is None or cd.allclose(ours.grad, expected, 2e-2, 2e-2)

@@ -12,7 +12,7 @@ from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated, leaves_of
-from coredispatch.frontend.compiling.modes import forget_casts, modes_in_force
+from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
 from coredispatch.frontend.compiling.recording import (
@@ -32,7 +32,7 @@ from coredispatch.frontend.compiling.writing import Contents, Gradient
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
-from coredispatch.graph.capture import source
+from coredispatch.graph.capture import forget_casts, source
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value, default_generator
 

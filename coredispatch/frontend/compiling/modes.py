@@ -14,7 +14,7 @@ from coredispatch.registry.dispatch.masks import _CURRENT
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["forget_casts", "modes_in_force"]
+__all__ = ["modes_in_force"]
 
 
 def modes_in_force() -> tuple[Any, ...] | None:
@@ -41,10 +41,3 @@ def modes_in_force() -> tuple[Any, ...] | None:
         TABLE.snapshot.generation,
         tuple(calling.GLOBAL),
     )
-
-
-def forget_casts() -> None:
-    """Weights that autocast has at hand were cast outside of the capture: it casts them anew."""
-    for state in _CURRENT.get()[3].values():
-        if isinstance(state, AutocastState) and state.cache:
-            state.cache.clear()
