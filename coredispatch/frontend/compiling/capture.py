@@ -13,7 +13,7 @@ from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated, leaves_of
 from coredispatch.frontend.compiling.modes import modes_in_force
-from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
+from coredispatch.frontend.compiling.numbers import OPEN, Sym, plain, scrubbed, symbolic
 from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
 from coredispatch.frontend.compiling.recording import (
     Origin,
@@ -33,7 +33,6 @@ from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
 from coredispatch.graph.capture import forget_casts, source
-from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value, default_generator
 
 __all__ = ["Capture"]
@@ -374,7 +373,7 @@ class Capture:
             if record.symbol is not None:
                 if now is record.symbol:
                     continue
-            elif now is record.value or (not isinstance(now, _OPEN) and equal(now, record.value)):
+            elif now is record.value or (not isinstance(now, OPEN) and equal(now, record.value)):
                 continue
             if record.moving and record.same_but_moving(now):
                 continue
@@ -521,7 +520,6 @@ def _untouched(container: Any, parts: Any) -> bool:
     )
 
 
-_OPEN = (Sym, Expression)
 _TOO_DEEP = "modules or containers are nested too deeply to be looked through"
 _READS_LAST_LR = {"_last_lr", "get_last_lr", "print_lr", "state_dict"}
 
@@ -562,43 +560,3 @@ def _replaced(args: Any, kwargs: Any, moving: dict[int, Any]) -> Any:
         return value
 
     return tuple([part(item) for item in args]), {k: part(v) for k, v in kwargs.items()}
-
-
-def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
-    """``value`` with ordinary numbers; containers are changed where they are."""
-    if isinstance(value, _OPEN):
-        return plain(value)
-    seen = set() if seen is None else seen
-    if id(value) in seen:
-        return value
-    kind = type(value)
-    if kind is list:
-        seen.add(id(value))
-        for i, item in enumerate(value):
-            new = scrubbed(item, seen)
-            if new is not item:
-                value[i] = new
-    elif kind is dict or kind.__name__ in ("OrderedDict", "defaultdict"):
-        seen.add(id(value))
-        if any(isinstance(key, Sym) for key in value):
-            pairs = [(plain(key), item) for key, item in value.items()]
-            value.clear()
-            value.update(pairs)
-        for key, item in value.items():
-            new = scrubbed(item, seen)
-            if new is not item:
-                value[key] = new
-    elif isinstance(value, tuple):
-        items = [scrubbed(item, seen) for item in value]
-        if any(a is not b for a, b in zip(items, value)):
-            return kind(*items) if hasattr(value, "_fields") else kind(items)
-    elif kind is set:
-        if any(isinstance(item, Sym) for item in value):
-            items = [plain(item) for item in value]
-            value.clear()
-            value.update(items)
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, Value)):
-        if kind.__module__ not in ("builtins", "types") and not callable(value):
-            seen.add(id(value))
-            scrubbed(vars(value), seen) if isinstance(vars(value), dict) else None
-    return value

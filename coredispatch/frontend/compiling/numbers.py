@@ -17,9 +17,9 @@ from typing import Any
 
 from coredispatch.graph import Node
 from coredispatch.graph.symbols import Expression
-from coredispatch.plugin import Symbol
+from coredispatch.plugin import Symbol, Value
 
-__all__ = ["Sym", "SymBool", "SymFloat", "SymInt", "plain", "symbolic"]
+__all__ = ["OPEN", "Sym", "SymBool", "SymFloat", "SymInt", "plain", "scrubbed", "symbolic"]
 
 
 class Sym(Symbol):
@@ -181,3 +181,46 @@ for _name in _TWO:
 for _name in (*_COMPARED, "neg", "pos", "abs"):
     setattr(Sym, f"__{_name}__", _arithmetic(getattr(operator, _name), False))
 Sym.__hash__ = lambda self: hash(self.forced("hash()"))  # type: ignore[method-assign]
+
+#: numbers of a program
+OPEN = (Sym, Expression)
+
+
+def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
+    """``value`` with ordinary numbers; containers are changed where they are."""
+    if isinstance(value, OPEN):
+        return plain(value)
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return value
+    kind = type(value)
+    if kind is list:
+        seen.add(id(value))
+        for i, item in enumerate(value):
+            new = scrubbed(item, seen)
+            if new is not item:
+                value[i] = new
+    elif kind is dict or kind.__name__ in ("OrderedDict", "defaultdict"):
+        seen.add(id(value))
+        if any(isinstance(key, Sym) for key in value):
+            pairs = [(plain(key), item) for key, item in value.items()]
+            value.clear()
+            value.update(pairs)
+        for key, item in value.items():
+            new = scrubbed(item, seen)
+            if new is not item:
+                value[key] = new
+    elif isinstance(value, tuple):
+        items = [scrubbed(item, seen) for item in value]
+        if any(a is not b for a, b in zip(items, value)):
+            return kind(*items) if hasattr(value, "_fields") else kind(items)
+    elif kind is set:
+        if any(isinstance(item, Sym) for item in value):
+            items = [plain(item) for item in value]
+            value.clear()
+            value.update(items)
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, Value)):
+        if kind.__module__ not in ("builtins", "types") and not callable(value):
+            seen.add(id(value))
+            scrubbed(vars(value), seen) if isinstance(vars(value), dict) else None
+    return value
