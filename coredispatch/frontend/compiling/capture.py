@@ -8,10 +8,10 @@ from typing import Any
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
-from coredispatch.frontend.compiling.gradient_hooks import hooks_of
+from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.joint import Joint, differentiated, leaves_of
+from coredispatch.frontend.compiling.joint import Joint, differentiated
 from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.numbers import OPEN, Sym, plain, scrubbed, symbolic
 from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
@@ -458,8 +458,8 @@ class Capture:
                 wanted.setdefault(node, tensor)
         if not wanted:
             return None
-        made = {id(tensor) for tensor, _ in describer.tensors if tensor._node is None}
-        if any(id(leaf) in made for leaf in leaves_of(wanted.values())):
+        made = {id(t) for t, _ in describer.tensors if t.keys & AUTOGRAD and t._node is None}
+        if made and any(id(leaf) in made for leaf in leaves_of(wanted.values())):
             self.recorder.refuse("gradients of a result go to another result, a leaf that it made")
             return None
         with self.watch:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coredispatch.frontend.nn.calling import BackwardHookFunction
+from coredispatch.plugin import Value
 from coredispatch.registry.wiring import GRAPH
 
-__all__ = ["any_hooks", "any_leaf_hooks", "hooks_of", "without_history"]
+__all__ = ["any_hooks", "any_leaf_hooks", "hooks_of", "leaves_of", "without_history"]
 
 
 def any_leaf_hooks() -> bool:
@@ -26,21 +27,34 @@ def hooks_of(tensor: Any) -> tuple[Any, ...]:
     return tuple([hook for kind in (*kinds, node.post_accumulate_hooks) for hook in kind or ()])
 
 
-def any_hooks(outs: Iterable[Any], inputs: Iterable[Any]) -> bool:
-    """Whether hooks see gradients on the way from ``outs`` back to ``inputs``."""
+def behind(outs: Iterable[Any], inputs: Iterable[Any] = ()) -> Iterator[Any]:
+    """The nodes and leaves that gradients of ``outs`` reach before those of ``inputs``."""
     seen = {id(node) for node in (t._node or t._accumulator for t in inputs) if node is not None}
     open_ = [tensor._node for tensor in outs]
     while open_:
-        node = open_.pop()
-        if node is None or id(node) in seen:
+        found = open_.pop()
+        if found is None or id(found) in seen:
             continue
-        seen.add(id(node))
-        if node.tensor_hooks or node.pre_hooks or node.post_hooks:
-            return True
-        if node.name().startswith(BackwardHookFunction.__name__):  # of a module
-            return True
-        open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]
-    return False
+        seen.add(id(found))
+        yield found
+        open_ += getattr(found, "next_edges", ())
+
+
+def any_hooks(outs: Iterable[Any], inputs: Iterable[Any]) -> bool:
+    """Whether hooks see gradients on the way from ``outs`` back to ``inputs``."""
+    return any(
+        node.tensor_hooks
+        or node.pre_hooks
+        or node.post_hooks
+        or node.name().startswith(BackwardHookFunction.__name__)  # of a module
+        for node in behind(outs, inputs)
+        if hasattr(node, "next_edges")
+    )
+
+
+def leaves_of(outs: Iterable[Any]) -> list[Any]:
+    """The leaves that gradients of ``outs`` go to."""
+    return [found for found in behind(outs) if isinstance(found, Value)]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from coredispatch.frontend.autograd.node import GraphTask
 from coredispatch.frontend.autograd.node import Node as GradientNode
 from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
 from coredispatch.frontend.compiling.by_size import compiled
-from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_history
+from coredispatch.frontend.compiling.gradient_hooks import any_hooks, leaves_of, without_history
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.recording import Origin, Recorder
 from coredispatch.frontend.compiling.sizes import tangent
@@ -26,7 +26,7 @@ from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.plugin import AutogradError, Value
 
-__all__ = ["CompiledProgram", "Joint", "differentiated", "freed", "leaves_of"]
+__all__ = ["CompiledProgram", "Joint", "differentiated", "freed"]
 
 
 class Joint:
@@ -123,23 +123,6 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     assert recorder.steps == before
     recorder.steps += [step for step in steps if step in asked]
     return joint
-
-
-def leaves_of(outs: Iterable[Any]) -> list[Any]:
-    """The leaves that gradients of ``outs`` go to."""
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
-    open_ = [out.grad_fn for out in outs]
-    while open_:
-        node = open_.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            found[id(leaf)] = leaf
-        open_ += [following for following, _ in node.next_functions]
-    return list(found.values())
 
 
 class CompiledProgram(Function):
