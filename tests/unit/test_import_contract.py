@@ -116,7 +116,6 @@ def test_built_in_layers_import_what_any_plugin_may(pattern: str) -> None:
         own = ".".join(path.relative_to(ROOT).parts[:-1])
         for line, name in imports(path):
             beside = own.endswith(".amp") and within(name, own)
-            beside |= within(name, "coredispatch.backends.meta_strides")
             if within(name, "coredispatch") and not beside:
                 assert within(name, "coredispatch.plugin"), f"{path}:{line} imports {name}"
                 public = name.removeprefix("coredispatch.plugin.").partition(".")[0]
