@@ -178,6 +178,29 @@ def test_a_graph_that_fails_leaves_state_as_python_does(training: bool) -> None:
     assert State.n == 8 and State.seen == list(range(1, 9))
 
 
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+def test_an_error_that_values_raise_is_caught_where_python_catches_it(backend: str) -> None:
+    def factor(x: Any) -> Any:
+        try:
+            return cd.linalg.cholesky(x)
+        except cd.OpError:
+            return x * 0 - 1
+
+    def row(table: Any, index: Any) -> Any:
+        with suppress(IndexError):
+            return cd.embedding(table * 2, index)
+        return table[:1]
+
+    one = cd.eye(2)
+    fast: Any = cd.compile(factor, backend=backend)
+    for x in (one, one * 4, -one, one * 9, -one):
+        assert fast(x).equal(factor(x))
+    fast = cd.compile(row, backend=backend)
+    for number in (0, 1, 5, 1, 7):
+        index = cd.tensor([number])
+        assert fast(one, index).equal(row(one, index))
+
+
 def test_a_graph_that_wrote_before_it_failed_is_not_run_again() -> None:
     def program(x: Any, index: Any) -> Any:
         x.add_(1)

@@ -19,6 +19,7 @@ from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
 from coredispatch.frontend.compiling.sizes import OpenSizes
 from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.graph.compilers import eager
+from coredispatch.plugin import CoreDispatchError
 
 __all__ = ["CompiledFunction"]
 
@@ -155,9 +156,14 @@ class CompiledFunction:
         return self._fn(*args, **kwargs)
 
     def _failed(self, error: BaseException | None, args: Any, kwargs: Any) -> Any:
-        """Fail as Python does, at the program's line; as the graph did where Python does not."""
-        self._eagerly(args, kwargs)
+        """Fail as Python does, at the program's line, or go on where it catches the error.
+
+        What no operator raised is a fault of the compiler, and raised.
+        """
+        result = self._eagerly(args, kwargs)
         assert error is not None
+        if isinstance(error, CoreDispatchError) and error.call is not None:
+            return result
         raise error
 
     # -- capturing -------------------------------------------------------------------------------
