@@ -100,6 +100,10 @@ def wrong_call(x: int):  # type: ignore[no-untyped-def]
     return programs.helper("a") + x
 
 
+def too_many(x):  # type: ignore[no-untyped-def]
+    return cd.relu(x, x, x)
+
+
 TENSOR = cd.ones(2)
 
 
@@ -132,6 +136,7 @@ def global_tensor(x):  # type: ignore[no-untyped-def]
         (recursive, RuntimeError, "called recursively", "recursive(x - 1)"),
         (wrong_element, RuntimeError, "Could not match type int to a List.str.", "xs.append(x)"),
         (wrong_call, RuntimeError, "type 'int' for argument 'x'", 'programs.helper("a")'),
+        (too_many, RuntimeError, "at most 2 .* received 3", "cd.relu(x, x, x)"),
         (global_tensor, RuntimeError, "cannot be used as a value", None),
     ],
 )

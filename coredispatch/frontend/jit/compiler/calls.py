@@ -157,6 +157,7 @@ class Calls(Attributes):
     def call_operator(self, op: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of an operator of the table."""
         self.check_optional(op, args)
+        self.check_number(op, args)
         kinds = [self.type_of(a) for a in args]
         return self.library_call(op, args, kwargs, function_type(op, kinds, kwargs))
 
@@ -166,6 +167,19 @@ class Calls(Attributes):
         if kind == list_of(TENSOR):
             return self.call(list, made, kind=kind)
         return made
+
+    def check_number(self, op: Operator, args: list[Any]) -> None:
+        """More arguments than any form of the operator takes."""
+        forms = [form.schema.params for form in (op, *op.overloads)]
+        if any(param.kind.startswith(("IntList", "list")) for form in forms for param in form):
+            return  # one by one they are a list: x.view(2, 3)
+        most = max(map(len, forms))
+        if len(args) > most:
+            raise self.error(
+                f"{op.name}() expected at most {most} argument(s) but received {len(args)} "
+                "argument(s)",
+                fix="its arguments are " + ", ".join(param.name for param in forms[0]),
+            )
 
     def check_optional(self, op: Operator, args: list[Any]) -> None:
         """A tensor that may be None does not fit where a tensor must stand."""
