@@ -345,3 +345,13 @@ def test_what_is_computed_of_parameters_alone_is_computed_anew() -> None:
         cd.testing.assert_close(made(x), module(x))
         made(x).sum().backward()
     assert module.w.grad is not None and module.g.grad is not None
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: range(x.shape[0]), lambda x: x[int(x.sum())], lambda x: 3 in x, len],
+    ids=["range", "index", "in", "len"],
+)
+def test_what_asks_for_a_number_is_told_with_its_line(program: Any) -> None:
+    with pytest.raises((fx.TraceError, RuntimeError), match=r"\(at .*\.py:\d+ in "):
+        fx.symbolic_trace(lambda x: program(x))

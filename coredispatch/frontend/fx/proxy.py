@@ -178,14 +178,20 @@ class Proxy(Value):
     def __len__(self) -> int:
         raise RuntimeError(
             "'len' is not supported in symbolic tracing by default. If you want this call to be "
-            "recorded, please call torch.fx.wrap('len') at module scope"
+            "recorded, please call torch.fx.wrap('len') at module scope "
+            "(at {}:{} in {})".format(*source())
         )
 
     def __contains__(self, item: Any) -> bool:
-        raise TraceError("'in' cannot be recorded: its result must be a bool")
+        raise TraceError(
+            "'in' cannot be recorded: its result must be a bool (at {}:{} in {})".format(*source())
+        )
 
     def __index__(self) -> int:
-        raise TraceError(f"{self!r} is not known, and no index can be made of it")
+        raise TraceError(
+            f"{self!r} is not known, and no number can be made of it, for range(), int() or an "
+            "index (at {}:{} in {})".format(*source())
+        )
 
     __int__ = __float__ = __index__
 
