@@ -346,3 +346,18 @@ def bound():
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_a_change_is_seen(case: Callable[[], Any]) -> None:
     case()
+
+
+def test_an_attribute_of_a_computed_name_that_comes_to_hide_one_of_the_class() -> None:
+    class Rates:
+        rate_a, rate_b = 1.0, 2.0
+
+    rates, kind = Rates(), ["b"]
+    fast: Any = cd.compile(lambda x: x * getattr(rates, "rate_" + kind[0]), backend="eager")
+    assert fast(cd.ones(1)).item() == 2
+    rates.rate_b = 9.0
+    assert fast(cd.ones(1)).item() == 9
+    del rates.rate_b
+    assert fast(cd.ones(1)).item() == 2
+    kind[0] = "a"
+    assert fast(cd.ones(1)).item() == 1

@@ -436,13 +436,19 @@ class State:
                 whole = not _by_user(type(holder)) or self.all_names
                 wanted = set(members) if whole else (own | names) & members.keys()
             else:
-                wanted = set(members) if self.all_names else names
+                wanted = set(members) | _class_names(holder) if self.all_names else names
             for name in sorted(wanted):
                 self.record("item", members, name, f"{how}.{name}")
         for base in type(holder).__mro__:
             for name in vars(base).get("__slots__", ()) if _by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
+
+
+def _class_names(holder: Any) -> set[str]:
+    """What an instance has of its classes, and would have of itself if somebody put it there."""
+    bases = [base for base in type(holder).__mro__ if _by_user(base)]
+    return {name for base in bases for name in vars(base) if not name.startswith("__")}
 
 
 def _by_user(cls: type) -> bool:
