@@ -51,13 +51,13 @@ class MetaArray:
     Attributes:
         shape: the lengths, ints and symbols.
         dtype: the element type.
-        strides: in elements, None for row-major order. Symbols count as their examples.
+        order: strides in elements, None for row-major order. Symbols count as their examples.
         base: the array that this one is a view of.
     """
 
     shape: tuple[int, ...]
     dtype: DType
-    strides: _Strides | None = None
+    order: _Strides | None = None
     base: MetaArray | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class MetaArray:
             object.__setattr__(self, "shape", tuple(as_int(n) for n in self.shape))
 
     @property
-    def steps(self) -> _Strides:
+    def strides(self) -> _Strides:
         """The strides, also where they are those of row-major order."""
-        return contiguous_strides(_lengths(self.shape)) if self.strides is None else self.strides
+        return contiguous_strides(_lengths(self.shape)) if self.order is None else self.order
 
     def shares(self, other: MetaArray) -> bool:
         """Whether both are views of one array."""
@@ -121,7 +121,7 @@ def _made(op: Operator, args: tuple[Any, ...], shape: Any, dtype: DType) -> Meta
     if op.view is True:
         raise ShapeError(
             f"shape {tuple(shape)} cannot view memory of shape {base.shape} and strides "
-            f"{base.steps}",
+            f"{base.strides}",
             fix="use reshape, which copies where it must, or .contiguous() first",
         )
     return MetaArray(shape, dtype, _fresh(op.name, sizes, args))
@@ -171,12 +171,12 @@ def _fresh(name: str, shape: tuple[int, ...], args: tuple[Any, ...]) -> _Strides
         raw = getattr(argument, "raw", None)
         if raw is None or _lengths(raw.shape) != shape:
             continue
-        found.add(raw.strides if raw.strides is None else _kept(shape, raw.strides))
+        found.add(raw.order if raw.order is None else _kept(shape, raw.order))
     return found.pop() if len(found) == 1 else None
 
 
 def _kept(shape: tuple[int, ...], strides: _Strides) -> _Strides | None:
-    """_Strides of a copy in the order of ``strides``; None where that is row-major."""
+    """Strides of a copy in the order of ``strides``; None where that is row-major."""
     order = tuple(sorted(range(len(shape)), key=lambda i: (-strides[i], i)))
     return None if order == tuple(range(len(shape))) else _dense(shape, order)
 
@@ -215,22 +215,22 @@ def _reshaped(old: tuple[int, ...], strides: _Strides, new: tuple[int, ...]) -> 
 
 
 def _view(raw: Any, shape: tuple[int, ...], *rest: Any) -> _Strides | None:
-    return _reshaped(_lengths(raw.shape), raw.steps, shape)
+    return _reshaped(_lengths(raw.shape), raw.strides, shape)
 
 
 def _permute(raw: Any, shape: tuple[int, ...], dims: Any) -> _Strides:
-    return tuple(raw.steps[dim] for dim in dims)
+    return tuple(raw.strides[dim] for dim in dims)
 
 
 def _expand(raw: Any, shape: tuple[int, ...], *rest: Any) -> _Strides:
     old = _lengths(raw.shape)
     added = len(shape) - len(old)
-    kept = (step if n == m else 0 for n, m, step in zip(old, shape[added:], raw.steps))
+    kept = (step if n == m else 0 for n, m, step in zip(old, shape[added:], raw.strides))
     return (0,) * added + tuple(kept)
 
 
 def _getitem(raw: Any, shape: tuple[int, ...], index: Any) -> _Strides | None:
-    old, steps, found, dim = _lengths(raw.shape), raw.steps, [], 0
+    old, steps, found, dim = _lengths(raw.shape), raw.strides, [], 0
     taken = sum(item is not None and item is not Ellipsis for item in index)
     for item in index:
         if item is Ellipsis:
@@ -256,37 +256,37 @@ def _getitem(raw: Any, shape: tuple[int, ...], index: Any) -> _Strides | None:
 def _contiguous(raw: Any, shape: tuple[int, ...], memory_format: Any) -> _Strides | None:
     name = str(memory_format).rpartition(".")[2]
     if name == "preserve_format":
-        return raw.steps  # type: ignore[no-any-return]
+        return raw.strides  # type: ignore[no-any-return]
     order = _LAST.get(name, range(len(shape)))
-    lies = _row_major(tuple(shape[i] for i in order), tuple(raw.steps[i] for i in order))
-    return raw.steps if lies else None
+    lies = _row_major(tuple(shape[i] for i in order), tuple(raw.strides[i] for i in order))
+    return raw.strides if lies else None
 
 
 def _diagonal(raw: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> _Strides:
-    steps, ndim = list(raw.steps), len(raw.shape)
+    steps, ndim = list(raw.strides), len(raw.shape)
     pair = {dim1 % ndim, dim2 % ndim}
     rest = (step for dim, step in enumerate(steps) if dim not in pair)
     return (*rest, sum(steps[dim] for dim in pair))
 
 
 def _unfold(raw: Any, shape: tuple[int, ...], dim: int, size: int, step: Any) -> _Strides:
-    steps = list(raw.steps) or [1]
+    steps = list(raw.strides) or [1]
     own = steps[dim]
     steps[dim] = own * _lengths((step,))[0]
     return (*steps[: len(shape) - 1], own)
 
 
 def _view_as_complex(raw: Any, shape: tuple[int, ...]) -> _Strides | None:
-    return tuple(step // 2 for step in raw.steps[:-1]) if raw.steps[-1] == 1 else None
+    return tuple(step // 2 for step in raw.strides[:-1]) if raw.strides[-1] == 1 else None
 
 
 def _view_dtype(raw: Any, shape: tuple[int, ...], dtype: Any) -> _Strides | None:
     had, has = raw.dtype.itemsize, dtype.itemsize
     if had == has or not shape:
-        return raw.steps  # type: ignore[no-any-return]
-    if raw.steps[-1] != 1:
+        return raw.strides  # type: ignore[no-any-return]
+    if raw.strides[-1] != 1:
         return None
-    return (*(step * had // has for step in raw.steps[:-1]), 1)
+    return (*(step * had // has for step in raw.strides[:-1]), 1)
 
 
 #: operator -> (raw array, lengths of the result, the other arguments) -> strides of the view
@@ -294,7 +294,7 @@ _VIEWS: dict[str, Callable[..., _Strides | None]] = {
     "as_strided": lambda raw, shape, size, stride, offset: _lengths(stride),
     "contiguous": _contiguous,
     "diagonal": _diagonal,
-    "detach": lambda raw, shape: raw.steps,
+    "detach": lambda raw, shape: raw.strides,
     "expand": _expand,
     "getitem": _getitem,
     "permute": _permute,
@@ -302,7 +302,7 @@ _VIEWS: dict[str, Callable[..., _Strides | None]] = {
     "unfold": _unfold,
     "view": _view,
     "view_as_complex": _view_as_complex,
-    "view_as_real": lambda raw, shape: (*(2 * step for step in raw.steps), 1),
+    "view_as_real": lambda raw, shape: (*(2 * step for step in raw.strides), 1),
     "view_dtype": _view_dtype,
 }
 
@@ -332,7 +332,7 @@ class MetaBackend(Backend):
     def strides(self, raw: Any) -> _Strides | None:
         """In elements; None for row-major order, and where lengths are not known."""
         open_size = any(isinstance(n, Symbol) for n in raw.shape)
-        return None if open_size else raw.strides  # type: ignore[no-any-return]
+        return None if open_size else raw.order  # type: ignore[no-any-return]
 
     def copyto(self, dst: Any, src: Any) -> None:
         """Nothing to write."""

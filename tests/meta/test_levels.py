@@ -61,8 +61,8 @@ def test_a_profile_of_which_nothing_ran_is_not_reached(subject: Subject) -> None
     assert not found["verdict"]["passed"]
     text = report.summary(found)
     assert "does not conform to 'async'" in text
-    assert "has no streams" in text
-    assert "has no streams" in report.page(found, None)
+    assert "every call waits for its result" in text
+    assert "every call waits for its result" in report.page(found, None)
 
 
 def test_the_reports_of_a_folder_are_listed(subject: Subject, tmp_path: Path) -> None:
