@@ -13,6 +13,8 @@ import pytest
 import coredispatch as cd
 from coredispatch import distributions as ours
 
+pytestmark = pytest.mark.once
+
 torch = pytest.importorskip("torch")
 theirs = torch.distributions
 

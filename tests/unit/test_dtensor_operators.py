@@ -19,6 +19,8 @@ from coredispatch.frontend.utils._pytree import tree_flatten
 from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.registry import Operator
 
+pytestmark = pytest.mark.once
+
 UNDETERMINED = {"empty_like"}  # memory that nobody wrote
 
 Place = Callable[[Any], Any]
