@@ -3,9 +3,12 @@
 It has no kernels. Its generic kernel serves every op that states a shape and a dtype rule;
 composites without rules run their decompositions.
 
-A meta tensor has the strides that a dense tensor on the CPU has, so that a program finds out what
-a reshape copies, and a graph without data knows which results are views. Lengths that are symbols
-count as their examples, and are not asked: nothing is guarded by how memory lies.
+A meta tensor knows how it would lie in memory: a graph without data learns so which results are
+views. What a factory makes lies in row-major order, and views of it follow. How a kernel lays out
+its result is the kernel's affair: in row-major order, as a rule, where its arguments lie so, else
+its strides are a guess. A view is refused for certain strides alone.
+Lengths that are symbols count as their examples, and are not asked: nothing is guarded by how
+memory lies.
 """
 
 from __future__ import annotations
@@ -53,12 +56,14 @@ class MetaArray:
         dtype: the element type.
         order: strides in elements, None for row-major order. Symbols count as their examples.
         base: the array that this one is a view of.
+        doubt: 0 where it lies so on every backend, 1 where kernels do as a rule, 2 for a guess.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     order: _Strides | None = None
     base: MetaArray | None = field(default=None, repr=False, compare=False)
+    doubt: int = field(default=0, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if type(self.shape) is not tuple or not all(type(n) is int for n in self.shape):
@@ -110,21 +115,27 @@ def _made(op: Operator, args: tuple[Any, ...], shape: Any, dtype: DType) -> Meta
     """A result of ``op``, with its strides and what it is a view of."""
     sizes = _lengths(shape)
     if not op.view or op.mutates:
-        return MetaArray(shape, dtype, _fresh(op.name, sizes, args))
+        return _fresh(op.name, shape, dtype, args)
     viewed = args[op.schema.aliases[0].position]
     base = viewed.raw if isinstance(viewed, Value) else None
     if op.name not in _VIEWS or not isinstance(base, MetaArray):
-        return MetaArray(shape, dtype, None, base if isinstance(base, MetaArray) else None)
+        return MetaArray(shape, dtype, None, base if isinstance(base, MetaArray) else None, 2)
     strides = _VIEWS[op.name](base, sizes, *args[1:])
     if strides is not None:
-        return MetaArray(shape, dtype, strides, base)
+        return MetaArray(shape, dtype, strides, base, base.doubt)
+    if op.name == "getitem":  # by tensors: a copy however it lies
+        return _fresh(op.name, shape, dtype, args)
+    if base.doubt == 2 or base.doubt and op.view is True:  # a view, perhaps
+        return MetaArray(shape, dtype, None, base, 2)
     if op.view is True:
         raise ShapeError(
             f"shape {tuple(shape)} cannot view memory of shape {base.shape} and strides "
             f"{base.strides}",
             fix="use reshape, which copies where it must, or .contiguous() first",
         )
-    return MetaArray(shape, dtype, _fresh(op.name, sizes, args))
+    if op.name == "reshape" or op.name == "contiguous" and args[1] is None:
+        return MetaArray(shape, dtype)
+    return _fresh(op.name, shape, dtype, args)
 
 
 def _written(op: Operator, args: tuple[Any, ...], result: Any) -> Any:
@@ -155,24 +166,30 @@ def _row_major(shape: tuple[int, ...], strides: _Strides) -> bool:
     )
 
 
-def _fresh(name: str, shape: tuple[int, ...], args: tuple[Any, ...]) -> _Strides | None:
-    """The strides of a result in memory of its own; None for row-major order.
-
-    A result of the shape of its arguments keeps their order, where they agree on a dense one.
-    """
+def _fresh(name: str, shape: Any, dtype: DType, args: tuple[Any, ...]) -> MetaArray:
+    """A result in memory of its own: in the order of arguments of its shape, where they agree."""
+    sizes = _lengths(shape)
+    given = _arrays(args)
+    usual = all(raw.doubt < 2 and _row_major(_lengths(raw.shape), raw.strides) for raw in given)
     format_of_copy = args[1] if name in ("clone", "contiguous") else None
-    if name == "contiguous" and format_of_copy is None:
-        return None
     if format_of_copy is not None and not str(format_of_copy).endswith("preserve_format"):
         order = _LAST.get(str(format_of_copy).rpartition(".")[2])
-        return None if order is None else _dense(shape, order)
-    found: set[_Strides | None] = set()
-    for argument in args:
-        raw = getattr(argument, "raw", None)
-        if raw is None or _lengths(raw.shape) != shape:
-            continue
-        found.add(raw.order if raw.order is None else _kept(shape, raw.order))
-    return found.pop() if len(found) == 1 else None
+        return MetaArray(shape, dtype, None if order is None else _dense(sizes, order))
+    found = {
+        None if raw.order is None or 0 in raw.order else _kept(sizes, raw.order)
+        for raw in given
+        if _lengths(raw.shape) == sizes
+    }
+    kept = found.pop() if len(found) == 1 else None
+    return MetaArray(shape, dtype, kept, None, (1 if usual else 2) if given else 0)
+
+
+def _arrays(value: Any) -> list[MetaArray]:
+    """The arrays among arguments, in lists and tuples too."""
+    if isinstance(value, (tuple, list)):
+        return [raw for item in value for raw in _arrays(item)]
+    raw = value.raw if isinstance(value, Value) else None
+    return [raw] if isinstance(raw, MetaArray) else []
 
 
 def _kept(shape: tuple[int, ...], strides: _Strides) -> _Strides | None:
@@ -317,7 +334,12 @@ class MetaBackend(Backend):
 
     def from_numpy(self, array: Any) -> MetaArray:
         """Keep shape and dtype, drop the data."""
-        return MetaArray(tuple(array.shape), DType.of(array.dtype))
+        shape, order = tuple(array.shape), None
+        if not array.flags.c_contiguous and all(
+            step % array.itemsize == 0 for step in array.strides
+        ):
+            order = tuple(step // array.itemsize for step in array.strides)
+        return MetaArray(shape, DType.of(array.dtype), order)
 
     def to_numpy(self, raw: Any) -> Any:
         """Always an error: there is no data."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
-from sampled_operators import determined_operators, dtype_of
+from sampled_operators import LARGEST, arrays_of, determined_operators, dtype_of
 
 import coredispatch as cd
+import coredispatch.nn.functional as F
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_unflatten
 from coredispatch.ops.support.samples import Make
 from coredispatch.registry import Operator
+
+pytestmark = pytest.mark.once
 
 
 def _lying(array: np.ndarray) -> Iterator[cd.Tensor]:
@@ -69,3 +73,64 @@ def test_views(op: Operator) -> None:
                 assert outcomes[1] == outcomes[0], (sample, lying.stride())
         if number == 8:
             break
+
+
+def _refused(result: Any) -> list[int]:
+    """The results, by number, that no view flattens."""
+    found = []
+    for number, tensor in enumerate(tree_flatten(result)[0]):
+        if isinstance(tensor, cd.Tensor):
+            try:
+                tensor.view(-1)
+                tensor.view(*tensor.shape[:1], -1) if tensor.numel() else None
+            except cd.ShapeError:
+                found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("op", determined_operators(set()), ids=lambda op: op.name)
+def test_what_kernels_lay_out_is_viewed_as_on_the_cpu(op: Operator) -> None:
+    for sample in islice(op.samples(Make(dtype_of(op), seed=0, values=op.values)), 3):
+        if any(a.size > LARGEST for a in arrays_of(sample)):
+            continue
+        leaves, spec = tree_flatten((sample.args, sample.kwargs))
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)]
+        for turn in range(3):
+            ours = list(leaves)
+            for place in places:
+                ways = list(_lying(leaves[place]))
+                ours[place] = ways[turn % len(ways)]
+            meta = [_on_meta(x) if isinstance(x, cd.Tensor) else x for x in ours]
+            outcomes = []
+            for given_ in (ours, meta):
+                args, kwargs = tree_unflatten(given_, spec)
+                try:
+                    outcomes.append(op(*args, **kwargs))
+                except (cd.OpError, cd.DataDependentError):
+                    outcomes.append(None)
+            if None not in outcomes:
+                assert set(_refused(outcomes[1])) <= set(_refused(outcomes[0])), (sample, turn)
+
+
+def test_what_kernels_lay_out_is_exported() -> None:
+    x = cd.rand(3, 4)
+    programs: list[Callable[[cd.Tensor], cd.Tensor]] = [
+        lambda x: x.expand(2, 3, 4).relu().view(-1),
+        lambda x: (x.expand(2, 3, 4) * 2).view(-1),
+        lambda x: F.layer_norm(x.t(), (3,)).view(-1),
+        lambda x: x.t().sort(0)[0].view(-1),
+        lambda x: x.t().tril().view(-1),
+        lambda x: x.t().flip(0).view(-1),
+    ]
+    for number, program in enumerate(programs):
+        exported = cd.export.export(_Program(program), (x,))
+        assert cd.equal(exported.module()(x), program(x)), number
+
+
+class _Program(cd.nn.Module):
+    def __init__(self, program: Callable[[cd.Tensor], cd.Tensor]) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, x: cd.Tensor) -> cd.Tensor:
+        return self.program(x)
