@@ -64,13 +64,13 @@ def assign(target: Any, index: Any, value: Any) -> None:
     given: Any = value
     is_tensor = isinstance(value, TensorBase)
     if is_tensor:
-        if given.device != target.device and _is_view(index):
-            # As in PyTorch: what is copied into a view of the target may lie on any device.
-            value = given = given.to(target.device)
         if given.dtype is not target.dtype and (
             _is_view(index) or _fills(index, given, target.dtype)
         ):
-            value = given.to(target.dtype)  # warns of imaginary parts
+            value = given = given.to(target.dtype)  # warns of imaginary parts
+        if given.device != target.device and _is_view(index):
+            # As in PyTorch: what is copied into a view of the target may lie on any device.
+            value = given.to(target.device)
     TABLE.operator("index_put_")(target, index, value)
 
 

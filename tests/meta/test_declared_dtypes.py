@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+import coredispatch.nn.functional as F
 import coredispatch.plugin as cdp
 from coredispatch.conformance import Status, Subject, plan_op, run_case
+from coredispatch.testing import assert_close
 
 from . import fake_devices
 from .fake_devices import QUEUE
@@ -68,6 +70,48 @@ def test_what_the_backend_declares_is_not_looked_at(small: None) -> None:
     assert entry.fn is Small.kernels["add"]
     with pytest.raises(cd.DTypeError, match="no bfloat16"), cd.autocast("small", cd.bfloat16):
         x.view(1, 2) @ x.view(2, 1)
+
+
+APPROXIMATED: dict[str, Callable[[Any], Any]] = {
+    "gelu": F.gelu,
+    "erfinv": cd.erfinv,
+    "digamma": cd.digamma,
+    "i0": cd.i0,
+    "zeta": lambda x: cd.special.zeta(x + 2, 0.5),
+    "hermite": lambda x: cd.special.hermite_polynomial_h(x, 3),
+    "cross": lambda x: cd.linalg.cross(x.view(1, 3), x.flip(0).view(1, 3)),
+    "histc": lambda x: x.histc(3),
+    "isclose": lambda x: cd.isclose(x.long(), x.long() + 1).float(),
+    "linspace": lambda x: cd.linspace(0, 1, 5, device=x.device),
+    "logspace": lambda x: cd.logspace(0, 1, 5, device=x.device),
+    "kaiser": lambda x: cd.kaiser_window(5, device=x.device),
+}
+
+
+@pytest.mark.parametrize("name", APPROXIMATED)
+def test_bodies_compute_in_the_widest_dtype_of_the_device(name: str, small: None) -> None:
+    x = cd.tensor([0.1, 0.4, 0.7])
+    found = APPROXIMATED[name](x.to("small"))
+    assert found.device.type == "small"
+    assert_close(found.cpu(), APPROXIMATED[name](x), rtol=1e-5, atol=1e-6)
+
+
+def test_samples_are_drawn_in_the_widest_dtype_of_the_device(small: None) -> None:
+    rate = cd.full((2000,), 3.0, device="small")
+    for drawn in (cd.poisson(rate), cd.distributions.Gamma(rate, cd.ones_like(rate)).rsample()):
+        assert drawn.device.type == "small"
+        assert 2.8 < float(drawn.mean()) < 3.2
+
+
+def test_copies_are_converted_before_they_move(small: None) -> None:
+    x = cd.ones(2, device="small")
+    assert x.copy_(cd.full((2,), 3.0, dtype=cd.float64)).tolist() == [3, 3]
+    x[:1] = cd.full((1,), 4.0, dtype=cd.float64)
+    assert x.tolist() == [4, 3]
+    layer = cd.nn.Linear(1, 1).to("small")
+    layer.load_state_dict(cd.nn.Linear(1, 1).double().state_dict())
+    assert layer.weight.dtype is cd.float32 and layer.weight.device.type == "small"
+    assert cd.ones(2, dtype=cd.float64).to("small", cd.float32).device.type == "small"
 
 
 def test_a_declared_dtype_has_the_name_of_one() -> None:

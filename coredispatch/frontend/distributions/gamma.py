@@ -44,7 +44,8 @@ class Gamma(ParametricFamily):
         shape = self._extended_shape(sample_shape)
         value = cd._standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
         # A sample that rounds to 0 would be outside of what follows; this is not recorded.
-        value.detach().clamp_(min=cd.finfo(value.dtype).tiny)
+        with cd.no_grad():
+            value.clamp_(min=cd.finfo(value.dtype).tiny)
         return value
 
     def log_prob(self, value: Any) -> Tensor:

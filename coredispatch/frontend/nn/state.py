@@ -165,7 +165,7 @@ def _load_entry(
     try:
         if not assign:
             with no_grad():
-                value.copy_(given.to(value.device))
+                value.copy_(given)
         elif isinstance(value, Parameter):
             fresh = given if isinstance(given, Parameter) else Parameter(given.detach())
             setattr(module, name, fresh.requires_grad_(value.requires_grad))

@@ -363,9 +363,10 @@ class Optimizer:
             return type(value)(self._fitted(name, item, parameter) for item in value)
         if not isinstance(value, Tensor):
             return copy.deepcopy(value)
-        fitted = value.detach().to(parameter.device)
+        fitted = value.detach()
         if name not in self._plain_state and parameter.is_floating_point():
-            fitted = fitted.to(parameter.dtype)
+            fitted = fitted.to(parameter.dtype)  # where it lies: the device may not have its own
+        fitted = fitted.to(parameter.device)
         return (
             fitted.clone() if fitted is value or fitted.data_ptr() == value.data_ptr() else fitted
         )

@@ -12,10 +12,11 @@ from coredispatch._warnings import warn
 from coredispatch.ops.creation.factories import full, given_or_default, number, sized
 from coredispatch.ops.shape import joining
 from coredispatch.ops.support.annotations import Device, DType, Scalar, Tensor
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import exact, ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import default_dtype, float64, int64, scalar_dtype
+from coredispatch.registry.model.dtypes import default_dtype, int64, scalar_dtype
 from coredispatch.registry.model.errors import ShapeError
 from coredispatch.registry.model.scalars import arange_bounds, single_number
 from coredispatch.registry.model.sizes import as_size, as_sizes, is_int
@@ -106,7 +107,7 @@ def closed_range(
     )
     start, end, step = arange_bounds(start, end, step)
     count = math.floor((end - start) / step) + 1
-    values = arange(count, dtype=float64, device=device) * step + start
+    values = arange(count, dtype=widest(device), device=device) * step + start
     return values.to_dtype(dtype or default_dtype())
 
 
@@ -152,7 +153,7 @@ def linspace(
     dtype = _linspace_dtype(start, end, steps, dtype)
     start, end = single_number(start, "start"), single_number(end, "end")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    i = arange(steps, dtype=float64, device=device)
+    i = arange(steps, dtype=widest(device), device=device)
     half = (steps + 1) // 2
     values = joining.cat([i[:half] * step + start, (i[half:] - (steps - 1)) * step + end])
     return values.to_dtype(dtype)
@@ -180,8 +181,9 @@ def logspace(
     off to integers."""
     if dtype is not None and dtype.category < 2:  # as PyTorch does
         start, end = int(single_number(start, "start")), int(single_number(end, "end"))
-    exponents = linspace(start, end, steps, dtype=float64, device=device)
-    powers = full((steps,), float(base), dtype=float64, device=device) ** exponents
+    within = widest(device)
+    exponents = linspace(start, end, steps, dtype=within, device=device)
+    powers = full((steps,), float(base), dtype=within, device=device) ** exponents
     return powers.to_dtype(dtype or default_dtype())
 
 

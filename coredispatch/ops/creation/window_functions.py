@@ -10,10 +10,10 @@ import numpy as np
 from coredispatch.ops.creation.factories import given_or_default
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import float64
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.sizes import as_size
 
@@ -46,14 +46,14 @@ def _floating(*args: Any) -> DType:
 def _places(length: int, periodic: bool, device: Any) -> tuple[Any, int]:
     """Sample numbers, and the number of steps in one period."""
     _length(length)
-    return lazy.arange(length, dtype=float64, device=device), max(length - (not periodic), 1)
+    return lazy.arange(length, dtype=widest(device), device=device), max(length - (not periodic), 1)
 
 
 def _cosines(length: int, periodic: bool, device: Any, terms: tuple[float, ...]) -> Any:
     if length == 1:
-        return lazy.ones((1,), dtype=float64, device=device)
+        return lazy.ones((1,), dtype=widest(device), device=device)
     n, period = _places(length, periodic, device)
-    total = lazy.full((length,), terms[0], dtype=float64, device=device)
+    total = lazy.full((length,), terms[0], dtype=n.dtype, device=device)
     for k, weight in enumerate(terms[1:], 1):
         total = total + lazy.cos(n * (2 * math.pi * k / period)) * weight
     return total
@@ -151,6 +151,6 @@ def kaiser_window(
     if window_length == 1:
         return lazy.ones((1,), dtype=_floating(dtype), device=device)
     x = n * (2 / period) - 1
-    top = lazy.full((), beta, dtype=float64, device=device)
+    top = lazy.full((), beta, dtype=n.dtype, device=device)
     values = lazy.i0(lazy.sqrt(lazy.clamp(1 - x * x, 0.0)) * beta) / lazy.i0(top)
     return values.to_dtype(_floating(dtype))

@@ -1,6 +1,6 @@
 """What the approximations of special functions share.
 
-Half precision and float32 are computed in float64 and rounded once.
+Half precision and float32 are computed in float64 and rounded once, where the device has it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import promote_float, same_shape, ulp
 from coredispatch.ops.support.samples import unary
-from coredispatch.registry.model.dtypes import float64
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -47,13 +47,16 @@ def elementwise(function: Any) -> Any:
 def in_float64(function: Any, *tensors: Any) -> Any:
     """``function`` of the tensors computed in float64 and rounded once to the result's dtype.
 
+    On a device without float64 in float32 (:func:`widest`).
+
     Raises :class:`DTypeError` for complex numbers, whose imaginary part would be lost.
     """
     dtype = promote_float(*tensors)
     if dtype.is_complex:
         raise DTypeError(f"the function is not defined for {dtype}", fix="pass a real tensor")
-    wide = [lazy.to_dtype(x, float64) if dtype_of(x) is not float64 else x for x in tensors]
-    return function(*wide) if dtype is float64 else lazy.to_dtype(function(*wide), dtype)
+    within = widest(tensors[0])
+    wide = [lazy.to_dtype(x, within) if dtype_of(x) is not within else x for x in tensors]
+    return function(*wide) if dtype is within else lazy.to_dtype(function(*wide), dtype)
 
 
 def polynomial(x: Any, *coefficients: float) -> Any:

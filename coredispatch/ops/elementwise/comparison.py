@@ -14,10 +14,11 @@ from coredispatch.ops.elementwise import arithmetic
 from coredispatch.ops.elementwise.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import boolean, broadcast, exact, promote, same_shape
 from coredispatch.ops.support.samples import Sample, pairs, selections, unary
 from coredispatch.registry import Promotion, Value, composite, primitive
-from coredispatch.registry.model.dtypes import DType, bool_, float64, uint8
+from coredispatch.registry.model.dtypes import DType, bool_, uint8
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -248,7 +249,7 @@ def isclose(
     close = eq(self, other)
     if promote.compute(self, other).category < 2:
         self, other = (
-            lazy.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other)
+            lazy.to_dtype(x, widest(x)) if isinstance(x, Value) else x for x in (self, other)
         )
     size = lazy.abs(other) if isinstance(other, Value) else abs(other)
     allowed = arithmetic.mul(size, rtol) if isinstance(size, Value) else rtol * size

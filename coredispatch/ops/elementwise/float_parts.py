@@ -10,6 +10,7 @@ from coredispatch.ops.elementwise import comparison, exponential, magnitude, rou
 from coredispatch.ops.elementwise.arithmetic import add, mul
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import exact, same_shape
 from coredispatch.ops.support.samples import unary
 from coredispatch.registry import DType, composite
@@ -26,7 +27,7 @@ def _two(self: Any) -> tuple[DType, DType]:
 
 
 def _power_of_two(exponent: Any) -> Any:
-    """``2**exponent`` in float64, exactly, for exponents of normal numbers."""
+    """``2**exponent``, exactly, for exponents of normal numbers."""
     return exponential.exp2(exponent)
 
 
@@ -44,12 +45,13 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     0 and the exponent int32. Zero, infinity and NaN are their own mantissa, with the exponent 0.
     """
     dtype, _ = _two(self)
-    x = lazy.to_dtype(self, float64)
+    x = lazy.to_dtype(self, widest(self))
+    least, up = (-1000, 100) if dtype_of(x) is float64 else (-100, 60)
     usual = comparison.logical_and(comparison.isfinite(x), comparison.ne(x, 0))
     size = comparison.where(usual, magnitude.abs(x), 1.0)
-    # Subnormal numbers of float64 are scaled up first: their powers of two are none.
-    small = comparison.lt(size, 2.0**-1000)
-    size = mul(size, comparison.where(small, 2.0**100, 1.0))
+    # Subnormal numbers are scaled up first: their powers of two are none.
+    small = comparison.lt(size, 2.0**least)
+    size = mul(size, comparison.where(small, 2.0**up, 1.0))
     exponent = add(rounding.floor(exponential.log2(size)), 1)
     # Halved twice, since 2**-exponent may overflow; then log2's rounding is put right.
     half = rounding.floor(mul(exponent, -0.5))
@@ -57,7 +59,7 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     above, below = comparison.ge(mantissa, 1.0), comparison.lt(mantissa, 0.5)
     mantissa = mul(mantissa, comparison.where(above, 0.5, comparison.where(below, 2.0, 1.0)))
     shift = comparison.where(above, 1.0, comparison.where(below, -1.0, 0.0))
-    exponent = add(add(exponent, shift), comparison.where(small, -100.0, 0.0))
+    exponent = add(add(exponent, shift), comparison.where(small, -float(up), 0.0))
     signed = mul(mantissa, magnitude.sign(x))
     mantissa = comparison.where(usual, signed, x)
     exponent = comparison.where(usual, exponent, 0.0)

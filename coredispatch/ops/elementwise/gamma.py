@@ -20,10 +20,10 @@ from coredispatch.ops.elementwise.division import div, reciprocal
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import REAL_NUMBER, broadcast, promote_float, same_shape, ulp
 from coredispatch.ops.support.samples import Sample, pairs
 from coredispatch.registry import Value, composite
-from coredispatch.registry.model.dtypes import float64
 from coredispatch.registry.model.errors import ArgumentError
 
 # Bernoulli numbers B2, B4, ..., B24
@@ -320,7 +320,7 @@ def zeta(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
     common(promote_float, self, other)  # refuses what is neither tensor nor number
     dtype = promote_float(self, other)
-    s, q = (lazy.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other))
+    s, q = (lazy.to_dtype(x, widest(x)) if isinstance(x, Value) else x for x in (self, other))
     q = q if isinstance(q, Value) else add(lazy.zeros_like(s), q)
     s = add(lazy.zeros_like(q), s)
     pole = comparison.logical_and(comparison.le(q, 0), comparison.eq(q, rounding.floor(q)))

@@ -18,6 +18,7 @@ from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import broadcast, conditioned, promote_float
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import Value, composite
@@ -39,11 +40,11 @@ def _evaluated(name: str, x: Any, n: Any, first: First, step: Step) -> Any:
         raise DTypeError(f"{name} takes a tensor as x or n, got two numbers", fix="cd.tensor(x)")
     dtype = promote_float(x, n)
     if not isinstance(x, Value):
-        x = lazy.full(tuple(n.shape), x, dtype=float64, device=n.device)
-    x = x if dtype_of(x) is float64 else lazy.to_dtype(x, float64)
+        x = lazy.full(tuple(n.shape), x, dtype=widest(n), device=n.device)
+    x = x if dtype_of(x) is float64 else lazy.to_dtype(x, widest(x))
     if not isinstance(n, Value):
         return lazy.to_dtype(_recurrence(x, int(n), first, step), dtype)
-    degree = rounding.trunc(lazy.to_dtype(lazy.detach(n), float64))
+    degree = rounding.trunc(lazy.to_dtype(lazy.detach(n), dtype_of(x)))
     top = int(lazy.amax(degree)) if degree.numel() else -1
     if top > _MOST:
         raise ArgumentError(f"{name} of degree {top}", fix=f"use degrees up to {_MOST}")

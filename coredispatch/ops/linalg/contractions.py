@@ -15,19 +15,15 @@ from coredispatch.ops.shape.joining import alone, atleast_2d
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import conditioned, normalize_dim
 from coredispatch.ops.support.rules import dot as dot_tolerance
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
-    bfloat16,
     bool_,
-    complex64,
-    complex128,
-    float16,
     float32,
-    float64,
     promote_types,
 )
 from coredispatch.registry.model.errors import ArgumentError, OpError, ShapeError
@@ -187,7 +183,7 @@ def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             fix="use vectors of 3 elements along dim",
         )
     # Both products may be much larger than their difference.
-    wide = [x.to_dtype(_WIDER.get(x.dtype, x.dtype)) for x in (self, other)]
+    wide = [_wider(x) for x in (self, other)]
     # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
     up = [lazy.movedim(lazy.roll(x, (-1,), (d,)), d, -1) for x in wide]
     down = [lazy.movedim(lazy.roll(x, (1,), (d,)), d, -1) for x in wide]
@@ -201,12 +197,12 @@ linalg_cross.vjp(
 )
 
 
-_WIDER = {
-    float16: float32,
-    bfloat16: float32,
-    float32: float64,
-    complex64: complex128,
-}
+def _wider(x: Any) -> Any:
+    """Half precision as float32, single precision as double where the device has it."""
+    if x.dtype.category < 2:
+        return x
+    dtype = float32 if x.dtype.itemsize == 2 else widest(x)
+    return x.to_dtype(dtype.to_complex() if x.dtype.is_complex else dtype)
 
 
 def _cross_reference(self: Any, other: Any, dim: int | None = None) -> Any:

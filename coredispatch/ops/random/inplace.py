@@ -17,10 +17,11 @@ from coredispatch.ops.random.factories import (
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Scalar, Tensor
 from coredispatch.ops.support.inspection import all_true, any_true, greatest
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import float32, float64, int64
+from coredispatch.registry.model.dtypes import float32, int64
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.scalars import check_interval
 from coredispatch.registry.model.value import dtype_of
@@ -42,7 +43,7 @@ __all__ = [
 
 
 def _wide(x: Any) -> Any:
-    return float64 if x.dtype.itemsize >= 8 else float32
+    return widest(x) if x.dtype.itemsize >= 8 else float32
 
 
 def open_uniform(x: Any, generator: Any) -> Any:
@@ -251,7 +252,7 @@ def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
         raise ArgumentError(
             "poisson needs rates that are not negative", fix="use rates of at least 0"
         )
-    rate = self.to_dtype(float64)
+    rate = self.to_dtype(widest(self))
     count, time = lazy.zeros_like(rate), exponential(rate, generator=generator)
     while any_true(lazy.lt(time, rate)):
         count = count + lazy.lt(time, rate)
@@ -281,7 +282,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     trials = int(greatest(count))
     number = lazy.arange(trials, device=count.device)
     drawn = random_uniform(
-        (*count.shape, trials), dtype=float64, device=count.device, generator=generator
+        (*count.shape, trials), dtype=widest(count), device=count.device, generator=generator
     )
     success = lazy.lt(drawn, prob.unsqueeze(-1)) & lazy.lt(number, count.unsqueeze(-1))
     return lazy.sum(success, -1).to_dtype(count.dtype)

@@ -26,6 +26,7 @@ from coredispatch.ops.random.inplace import open_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Tensor
 from coredispatch.ops.support.inspection import all_true, any_true
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import broadcast, promote_float, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -37,7 +38,11 @@ __all__: list[str] = []
 #: exp(-42) is below the last bit of a double
 _DEPTH = 42.0
 _FAR = 40.0
-_TINY = 1e-300
+
+
+def _tiny(dtype: DType) -> float:
+    """What stands for zero where a logarithm is taken."""
+    return 1e-300 if dtype is float64 else 1e-37
 
 
 @functools.cache  # numpy.polynomial is not imported before somebody asks
@@ -72,17 +77,19 @@ def _standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
         raise ArgumentError(
             "gamma needs concentrations above zero", fix="use concentrations above 0"
         )
-    shape = self.to_dtype(float64)
+    shape = self.to_dtype(widest(self))
     raised = lazy.where(lazy.lt(shape, 1), shape + 1, shape)
     d = raised - 1 / 3
     c = 1 / lazy.sqrt(9 * d)
     out = lazy.zeros_like(d)
     waiting = lazy.gt(d, 0)
     while any_true(waiting):
-        x = random_normal(tuple(d.shape), dtype=float64, device=self.device, generator=generator)
+        x = random_normal(
+            tuple(d.shape), dtype=shape.dtype, device=self.device, generator=generator
+        )
         v = (1 + c * x) ** 3
         u = lazy.log(open_uniform(d, generator))
-        bound = 0.5 * lazy.square(x) + d - d * v + d * lazy.log(lazy.clamp(v, 1e-300))
+        bound = 0.5 * lazy.square(x) + d - d * v + d * lazy.log(lazy.clamp(v, _tiny(shape.dtype)))
         accepted = waiting & lazy.gt(v, 0) & lazy.lt(u, bound)
         out = lazy.where(accepted, d * v, out)
         waiting = waiting & lazy.logical_not(accepted)
@@ -107,7 +114,8 @@ def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
     Floating tensors that broadcast together, all elements above zero. Not differentiable itself.
     """
     dtype = promote_float(self, output)
-    a, x = self.to_dtype(float64), lazy.clamp(output.to_dtype(float64), _TINY)
+    within = widest(self)
+    a, x = self.to_dtype(within), lazy.clamp(output.to_dtype(within), _tiny(within))
     centre = lazy.log(x) - lazy.digamma(a)
     below = lazy.le(x, lazy.clamp(a, 2.0))
     sign = lazy.where(below, lazy.ones_like(centre), -1.0)
@@ -163,8 +171,10 @@ def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     together.
     """
     dtype = promote_float(x, alpha, total)
-    x, a = lazy.clamp(x.to_dtype(float64), _TINY, 1 - 2**-53), alpha.to_dtype(float64)
-    total = total.to_dtype(float64)
+    within = widest(x)
+    below_1 = 1 - (2**-53 if within is float64 else 2**-24)
+    x, a = lazy.clamp(x.to_dtype(within), _tiny(within), below_1), alpha.to_dtype(within)
+    total = total.to_dtype(within)
     b = total - a
     mean = lazy.digamma(a) - lazy.digamma(total)
     log_x, log_rest = lazy.log(x), lazy.log1p(-x)
@@ -207,8 +217,9 @@ def _sample_dirichlet(self: Tensor, generator: Generator | None = None) -> Tenso
     Through gamma samples that are divided by their sum. The derivative is that of the beta
     distributions of the coordinates (:func:`_dirichlet_grad`).
     """
-    drawn = _standard_gamma(self.detach().to_dtype(float64), generator=generator)
-    drawn = lazy.clamp(drawn, _TINY)
+    within = widest(self)
+    drawn = _standard_gamma(self.detach().to_dtype(within), generator=generator)
+    drawn = lazy.clamp(drawn, _tiny(within))
     drawn = drawn / lazy.sum(drawn, -1, True)
     tiny = {"float16": 2.0**-14, "float64": 2.0**-1022}.get(self.dtype.name, 2.0**-126)
     return lazy.clamp(drawn.to_dtype(self.dtype), tiny)

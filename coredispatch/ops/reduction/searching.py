@@ -18,6 +18,7 @@ from coredispatch.ops.reduction.sums import any, sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import filled
+from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import dot, exact, require_int, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import Value, composite
@@ -255,7 +256,7 @@ def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError(f"the range [{low}, {high}] is not finite", fix="give min and max")
     x = lazy.reshape(self, (-1,))
-    x = lazy.to_dtype(x, float64)  # the edges of narrow cells would be rounded
+    x = lazy.to_dtype(x, widest(x))  # the edges of narrow cells would be rounded
     inside = comparison.logical_and(comparison.ge(x, low), comparison.le(x, high))
     cell = lazy.floor(mul(div(sub(x, low), high - low), bins))
     cell = lazy.to_dtype(lazy.clamp(comparison.where(inside, cell, 0), 0, bins - 1), int64)

@@ -1,4 +1,4 @@
-"""Half precision computed in float32, its two ends; references that take no wider arrays."""
+"""What is computed in a wider dtype and rounded once; references that take no wider arrays."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.registry.model.dtypes import float32
+from coredispatch.registry.around.devices import backend_of_device
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import DType, float32, float64
+from coredispatch.registry.model.value import Value
 
-__all__ = ["narrow", "of_bits", "wide"]
+__all__ = ["narrow", "of_bits", "wide", "widest"]
 
 
 def wide(x: Tensor) -> Tensor:
     """float16 and bfloat16 as float32; everything else as it is."""
     return x.to(float32) if x.dtype.is_floating_point and x.dtype.itemsize == 2 else x
+
+
+def widest(where: Tensor | Device | None) -> DType:
+    """The dtype in which approximations are computed on the device of a tensor, or on a device.
+
+    float64; float32 where the backend has no float64, so that results are rounded more than once.
+    """
+    tensor: Any = where
+    device = tensor.device if isinstance(where, Value) else where
+    names = backend_of_device(device)[0].dtypes
+    return float64 if names is None or "float64" in names else float32
 
 
 def narrow(x: Tensor, like: Tensor) -> Tensor:

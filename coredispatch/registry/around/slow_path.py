@@ -23,7 +23,7 @@ from coredispatch.registry.around.checks import (
     refusal,
     shown,
 )
-from coredispatch.registry.around.devices import mixed, reads_anywhere
+from coredispatch.registry.around.devices import backend_of_device, mixed, reads_anywhere
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
@@ -392,7 +392,12 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         return isinstance(v, Value) and cpu is not None and bool(v.keys & cpu.bit)
 
     if reads_anywhere(op) and isinstance(args[1], Value):
-        source = HOOKS.value_type.to(args[1], args[0].device)
+        target, source = args[0], args[1]
+        declared = backend_of_device(target.device)[0].dtypes
+        if declared is not None and dtype_of(source).name not in declared:
+            # Converted where it lies.
+            source = HOOKS.value_type.to(source, dtype_of(target))
+        source = HOOKS.value_type.to(source, target.device)
         return dispatch_below(op, (args[0], source, *args[2:]), entry.mask)
     if isinstance(args[0], Value) and not movable(args[0]):
         args = _with_indices(op, args, movable)

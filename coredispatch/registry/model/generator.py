@@ -31,13 +31,16 @@ class Generator:
 
     Two generators with the same seed on the same device give the same numbers to the same
     calls; nothing is promised across devices or releases. Calls from several threads are safe,
-    but in what order they draw is not determined.
+    but in what order they draw is not determined. Raises :class:`DeviceError` for a device that
+    is not there.
     """
 
     def __init__(self, device: Device | str | None = "cpu") -> None:
         self.device = (
             device if isinstance(device, Device) else Device("cpu" if device is None else device)
         )
+        if self.device.type != "cpu" or self.device.index:
+            HOOKS.device_bit(self.device)  # refuses a device that is not there
         self._seed = DEFAULT_SEED
         self._stream: Any = None
         self._pending: bytes | None = None  # a state that waits for the stream to exist

@@ -90,7 +90,7 @@ def norm_backward(call: Call) -> Plan | None:
 
 
 def along(call: Call) -> Plan | None:
-    """What computes along one dimension: ``softmax`` and its kin, and their derivatives."""
+    """What computes along one dimension: ``softmax`` and what is like it, and their derivatives."""
     first = call.tensors[0]
     number = len(call.tensors)
     dim = call.args[number]
