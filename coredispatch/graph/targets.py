@@ -33,6 +33,7 @@ __all__ = [
     "declare_function",
     "function_name",
     "is_impure",
+    "switches_mode",
     "library_function",
     "library_name",
     "name_of",
@@ -107,6 +108,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"math.{name}": getattr(math, name) for name in _MATH.split()},
 }
 _NAMES: dict[Any, str] = {fn: name for name, fn in FUNCTIONS.items()}
+#: functions that switch a mode on or off
+_MODES: set[Any] = set()
 _IMPURE = {operator.setitem, operator.delitem, print, *AUGMENTED}
 #: methods of lists and dicts that change them
 MUTATORS = frozenset(
@@ -135,12 +138,19 @@ _LIBRARY_NAMES = frozenset(
 _HOMES = ("", "nn.functional", "linalg", "special", "fft", "nn.utils.rnn")
 
 
-def declare_function(name: str, fn: Callable[..., Any], *, impure: bool = False) -> None:
-    """Add a function to the closed list, under a name with a dot in it."""
+def declare_function(
+    name: str, fn: Callable[..., Any], *, impure: bool = False, mode: bool = False
+) -> None:
+    """Add a function to the closed list, under a name with a dot in it.
+
+    ``mode``: what is computed after a call of it may be another thing than before.
+    """
     FUNCTIONS[name] = fn
     _NAMES[fn] = name
     if impure:
         _IMPURE.add(fn)
+    if mode:
+        _MODES.add(fn)
 
 
 declare_function("script.get_field", get_field)
@@ -213,6 +223,11 @@ def name_of(op: str, target: Any) -> str:
         name = str(target).replace(".", "_")
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
     return re.sub(r"([a-z\d])([A-Z])", r"\1_\2", name).lower()
+
+
+def switches_mode(node: Node) -> bool:
+    """Whether equal calls before and after the node may differ: it begins or ends a mode."""
+    return node.op == "call_function" and node.target in _MODES
 
 
 def is_impure(node: Node) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any
 
 import pytest
 from script_cases import INPUTS, MODULE_CASES, agree, filled, made, named, programs, reloaded, shown
 
 import coredispatch as cd
+from coredispatch.graph.passes.common import eliminate_common_nodes
 
 # ---- traced and scripted, one in the other -----------------------------------------------------
 
@@ -141,6 +143,32 @@ def test_gradient_modes_end_with_their_block() -> None:
     with pytest.raises(cd.jit.Error):
         cd.jit.script(fails_inside)(cd.ones(2), 0)
     assert cd.is_grad_enabled()
+
+
+def autocast_inside(x, w, on: bool):  # type: ignore[no-untyped-def]
+    before = x @ w
+    with cd.autocast("cpu", dtype=cd.bfloat16, enabled=on):
+        inside = x @ w
+        with cd.amp.autocast("cpu", enabled=False):
+            apart = x @ w
+        assert x.shape[0] < 5
+    return before, inside, apart, x @ w
+
+
+def test_blocks_of_autocast_convert_what_is_in_them() -> None:
+    program, x, w = cd.jit.script(autocast_inside), cd.ones(2, 2), cd.ones(2, 2)
+    buffer = io.BytesIO()
+    cd.jit.save(program, buffer)
+    buffer.seek(0)
+    merged = eliminate_common_nodes(program.graph)
+    for run in (program, cd.jit.load(buffer), lambda *args: cd.graph.run(merged, *args)):
+        for on in (True, False):
+            dtypes = [out.dtype for out in run(x, w, on)]
+            assert dtypes == [cd.float32, cd.bfloat16 if on else cd.float32, cd.float32, cd.float32]
+    with pytest.raises(cd.jit.Error):
+        program(cd.ones(5, 2), w, True)
+    assert not cd.is_autocast_enabled("cpu")
+    assert (x @ w).dtype is cd.float32
 
 
 @pytest.mark.parametrize(("cls", "number"), MODULE_CASES, ids=named)

@@ -9,9 +9,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 from coredispatch.frontend.jit.failing import explained
 from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.module_hooks import HOOKS, copy_hooks, script_hooks
+from coredispatch.frontend.jit.runtime import restoring
 from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
-from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.graph import Graph, compile_code
 from coredispatch.plugin import OpError
@@ -43,7 +43,8 @@ class Compiled:
         _COUNT += 1
         self.code, self.filename = graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>"
         function = compile_code(self.code, self.filename)
-        self.function = restoring(function) if "grad_mode" in self.code.src else function
+        modes = any(name in self.code.src for name in ("grad_mode", "begin_autocast"))
+        self.function = restoring(function) if modes else function
 
     def __call__(self, *args: Any) -> Any:
         try:
@@ -63,21 +64,6 @@ def copied_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copied_value(item) for key, item in value.items()}
     return value
-
-
-def restoring(function: Any) -> Any:
-    """``function``, which leaves the recording of gradients as it was where it fails."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        before = is_grad_enabled()
-        try:
-            return function(*args, **kwargs)
-        except BaseException:
-            set_grad_enabled(before)
-            raise
-
-    return run
 
 
 class GraphMethod:

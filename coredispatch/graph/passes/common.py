@@ -8,7 +8,7 @@ from coredispatch.graph.calls import operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node
 from coredispatch.graph.passes.aliasing import Aliases
-from coredispatch.graph.targets import function_name
+from coredispatch.graph.targets import function_name, switches_mode
 
 __all__ = ["eliminate_common_nodes", "repeatable"]
 
@@ -17,12 +17,15 @@ def eliminate_common_nodes(graph: Graph) -> Graph:
     """A copy in which equal calls with equal arguments are one.
 
     Random numbers, calls that write, and values that are written to or returned stay apart: a
-    caller may write to one of two results.
+    caller may write to one of two results. So do calls inside and outside of ``no_grad`` and
+    ``autocast``.
     """
     made = graph.copy()
     aliases = Aliases(made)
     seen: dict[Any, Node] = {}
     for node in made.nodes:
+        if switches_mode(node):
+            seen.clear()
         key = _key(node) if _same_each_time(node, aliases) else None
         if key is None:
             continue

@@ -9,6 +9,7 @@ from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.passes.common import repeatable
+from coredispatch.graph.targets import switches_mode
 from coredispatch.plugin import Value
 
 __all__ = ["fold_constants"]
@@ -28,6 +29,8 @@ def fold_constants(graph: Graph, constant: Callable[[Any], str]) -> Graph:
     aliases = Aliases(made)
     values: dict[Node, Any] = {}
     for node in made.nodes:
+        if switches_mode(node):
+            break  # what is computed behind it depends on the mode
         if not repeatable(node) or not aliases.private(node):
             continue
         if any(used not in values for used in node.all_input_nodes):

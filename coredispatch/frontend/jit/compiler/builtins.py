@@ -9,6 +9,7 @@ import inspect
 import typing
 from typing import Any
 
+from coredispatch.frontend.amp.autocast import autocast
 from coredispatch.frontend.jit import markers, runtime
 from coredispatch.frontend.jit.compiler.annotations import annotation_type, stored_type
 from coredispatch.frontend.jit.compiler.classes import check_class, new_object
@@ -464,13 +465,15 @@ class Builtins(Overloads):
                 given = [self.expr(arg) for arg in node.args]
                 enabled = given[0] if found is set_grad_enabled else _GRADIENTS[found]
                 return self._grad_mode(enabled)
+            if isinstance(found, type) and issubclass(found, autocast):
+                return self._autocast(found, node)
             if getattr(found, "__name__", "") == "record_function":
                 return Val(None, NONE), lambda: None
         value = self.expr(node)
         if not (isinstance(value, Val) and value.type.name == "Class"):
             raise self.unsupported(
-                "with takes no_grad(), enable_grad(), set_grad_enabled(), record_function() and "
-                "objects of scripted classes",
+                "with takes no_grad(), enable_grad(), set_grad_enabled(), autocast(), "
+                "record_function() and objects of scripted classes",
                 node,
             )
         self.at = node
@@ -481,6 +484,20 @@ class Builtins(Overloads):
     def _grad_mode(self, enabled: Any) -> tuple[Any, Any]:
         before = self.call(runtime.grad_mode, enabled, kind=BOOL)
         return before, lambda: self.call(runtime.grad_mode, before, kind=BOOL)
+
+    def _autocast(self, cls: Any, node: ast.Call) -> tuple[Any, Any]:
+        args = [self.expr(arg) for arg in node.args]
+        kwargs = {word.arg or "": self.expr(word.value) for word in node.keywords}
+        try:
+            bound = inspect.signature(cls).bind(*args, **kwargs)
+        except TypeError as error:
+            raise self.error(f"autocast(): {error}") from None
+        bound.apply_defaults()
+        given = bound.arguments
+        device = given.get("device_type", "cuda" if "cuda" in cls.__module__ else "cpu")
+        rest = (given[name] for name in ("dtype", "enabled", "cache_enabled"))
+        mode = self.call(runtime.begin_autocast, device, *rest)
+        return Val(None, NONE), lambda: self.call(runtime.end_autocast, mode, kind=NONE)
 
 
 #: contexts that switch the recording of gradients
