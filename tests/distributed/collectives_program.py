@@ -75,7 +75,9 @@ def reductions(rank: int, size: int) -> None:
                 same(y, expected if rank == size - 1 else every[rank], f"reduce {what}")
                 same(value(rank, shape, dtype), every[rank], "input")
     x = value(rank, (4, 5), "float32").t()
+    before = x._version
     dist.all_reduce(x)
+    assert x._version > before
     same(x, everybody((4, 5), "float32", size).sum(0).T, "strides")
     bits = cd.tensor([1 << rank, 3])
     dist.all_reduce(bits, dist.ReduceOp.BOR)
@@ -270,6 +272,12 @@ def groups(rank: int, size: int) -> None:
         assert x.tolist() == [1.0, 1.0]
     else:
         assert last == dist.GroupMember.NON_GROUP_MEMBER and dist.get_rank(last) == -1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert dist.all_reduce(cd.ones(2), dist.ReduceOp.MAX, last) is None
+            dist.recv_object_list([None], 0, group=last)
+        for warning, name in zip(caught, ("all_reduce", "recv_object_list"), strict=True):
+            assert f"Running {name} on global rank {rank} which does not" in str(warning.message)
     if rank in (0, size - 1):
         x = cd.tensor([rank])
         dist.broadcast(x, src=size - 1, group=pair)

@@ -116,6 +116,8 @@ def test_not_numbers_reach_all() -> None:
                 arrays[1][:] = np.nan
                 works = [rank.all_reduce(a, op) for rank, a in zip(ranks, arrays, strict=True)]
                 finish(works)
+                for work in works:
+                    work.wait(0.0)
                 assert np.isnan(arrays).all()
 
 

@@ -6,7 +6,7 @@ Those for NumPy are registered with the operators, others with the first group o
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,27 +24,31 @@ from coredispatch.frontend.distributed.carriers import (
 )
 from coredispatch.frontend.distributed.operators import OPERATORS, all_select
 from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
+from coredispatch.frontend.distributed.work import Work
 from coredispatch.registry.dispatch.registrar import Registrar
 
 __all__ = ["KERNELS", "serve"]
 
 
 class _Text:
-    """Words about arrays, made when somebody reads them: NumPy takes long to name a dtype."""
+    """Words about a call, made when somebody reads them: NumPy takes long to name a dtype."""
 
-    __slots__ = ("_after", "_arrays", "_before")
+    __slots__ = ("_arrays", "_end", "_name")
 
-    def __init__(self, before: str, arrays: Sequence[Any], after: str = "") -> None:
-        self._before, self._after = before, after
-        self._arrays = [(array.dtype, array.shape) for array in arrays]
+    def __init__(self, name: str, arrays: Sequence[Any], end: str = "") -> None:
+        self._name, self._arrays, self._end = name, arrays, end
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{dtype}{list(shape)}" for dtype, shape in self._arrays)
-        return f"{self._before}{shown}{self._after}"
+        more = ", ...)" if len(self._arrays) > 2 else ")"
+        return f"{self._name}({_shown(self._arrays[:2])}{more}{self._end}"
+
+
+def _shown(arrays: Sequence[Any]) -> str:
+    return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
 
 
 def _what(name: str, *arrays: Any, end: str = "") -> _Text:
-    return _Text(f"{name}(", arrays[:2], (", ...)" if len(arrays) > 2 else ")") + end)
+    return _Text(name, arrays, end)
 
 
 def _key(array: Any) -> str:
@@ -60,12 +64,14 @@ def _go(
     what: object,
     background: bool,
     *finish: Any,
-    details: object = "",
+    details: Callable[[], str] | None = None,
 ) -> None:
     work = group.launch(
         _key(like), name, args, what, finish=finish, background=background, details=details
     )
-    LAST.work = work if background else None
+    if background:
+        assert isinstance(work, Work)
+        LAST.work = work
 
 
 # ---- forms that write -------------------------------------------------------------------------
@@ -76,30 +82,37 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
         raise ValueError("all_reduce of no tensors\n  fix: pass at least one")
     for array in tensors:
         check_reduction("all_reduce", array.dtype, op)
-    what, details = _what("all_reduce", *tensors), _Text(f"{op} ", tensors)
     if len(tensors) == 1:
         target, back = tensors[0], None
     else:
         target, back = joined(tensors, read=True)
     carried, engine_op = reduced(target, op)
-    done = settle(target, carried, op, group.size())
     _go(
         target,
         group,
         "all_reduce",
         (carried, engine_op),
-        what,
+        _Text("all_reduce", tensors),
         background,
-        done,
+        settle(target, carried, op, group.size()),
         back,
-        details=details,
+        details=lambda: f"{op} {_shown(tensors)}",
     )
 
 
 def broadcast_(self: Any, src: int, group: ProcessGroup, background: bool) -> None:
     carried, back = contiguous(self, read=True, written=True)
     what = _what("broadcast", self)
-    _go(self, group, "broadcast", (carried, src), what, background, back, details=f"from {src}")
+    _go(
+        self,
+        group,
+        "broadcast",
+        (carried, src),
+        what,
+        background,
+        back,
+        details=lambda: f"from {src}",
+    )
 
 
 def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool) -> None:
@@ -109,15 +122,15 @@ def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool)
     if not mine and library_of(self).shares_memory(carried, self):
         carried = carried.copy()  # engines may use it, and the caller keeps its own
     done = settle(self, carried, op, group.size()) if mine else None
-    what, details = _what("reduce", self), f"to {dst} {op}"
-    _go(self, group, "reduce", (carried, dst, engine_op), what, background, done, details=details)
+    args = (carried, dst, engine_op)
+    what = _what("reduce", self)
+    _go(self, group, "reduce", args, what, background, done, details=lambda: f"to {dst} {op}")
 
 
 def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool) -> None:
     flat, back = joined(outputs, read=False)
     carried, _ = contiguous(self, read=True, written=False)
     args = (bits(flat), carried, [out.size for out in outputs])
-    details = _Text("", outputs)
     _go(
         self,
         group,
@@ -126,7 +139,7 @@ def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, backgrou
         _what("all_gather", self),
         background,
         back,
-        details=details,
+        details=lambda: _shown(outputs),
     )
 
 
@@ -135,7 +148,7 @@ def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bo
     carried, _ = contiguous(self, read=True, written=False)
     args = (target, carried, [self.size] * group.size())
     what = _what("all_gather_into_tensor", self)
-    _go(self, group, "all_gather", args, what, background, back, details=_Text("", [self]))
+    _go(self, group, "all_gather", args, what, background, back, details=lambda: _shown([self]))
 
 
 def reduce_scatter_(
@@ -171,7 +184,16 @@ def _reduce_scatter(
         target = library_of(output).empty(output.shape, carried.dtype)
     done = settle(output, target, op, group.size())
     args = (target, carried, counts, engine_op)
-    _go(output, group, "reduce_scatter", args, what, background, done, details=f"{op} {counts}")
+    _go(
+        output,
+        group,
+        "reduce_scatter",
+        args,
+        what,
+        background,
+        done,
+        details=lambda: f"{op} {counts}",
+    )
 
 
 def gather_(
@@ -191,7 +213,7 @@ def gather_(
         what,
         background,
         back,
-        details=f"to {dst}",
+        details=lambda: f"to {dst}",
     )
 
 
@@ -211,7 +233,7 @@ def scatter_(
         _what("scatter", output),
         background,
         back,
-        details=f"from {src}",
+        details=lambda: f"from {src}",
     )
 
 
@@ -230,7 +252,7 @@ def all_to_all_(
         _what("all_to_all", *inputs),
         background,
         back,
-        details="list",
+        details=lambda: "list",
     )
 
 
@@ -247,7 +269,7 @@ def all_to_all_into_(
     row = int(np.prod(self.shape[1:], dtype=np.int64))
     args = (target, carried, [n * row for n in out_sizes], [n * row for n in in_sizes])
     what = _what("all_to_all_single", self)
-    _go(self, group, "all_to_all", args, what, background, back, details=f"rows of {row}")
+    _go(self, group, "all_to_all", args, what, background, back, details=lambda: f"rows of {row}")
 
 
 def send(self: Any, dst: int, tag: int, group: ProcessGroup, background: bool) -> None:
@@ -261,11 +283,12 @@ def recv_(self: Any, src: int | None, tag: int, group: ProcessGroup, background:
     work = group.launch(
         _key(self), "recv", (carried, src, tag), what, finish=[back], background=background
     )
-    LAST.work = work  # the receiver wants to know the sender in any case
+    # The receiver wants to know the sender in any case.
+    LAST.work = work if isinstance(work, Work) else Work(group, work, what, 0, [])
 
 
 def barrier(token: Any, group: ProcessGroup, background: bool) -> None:
-    _go(token, group, "barrier", (), "barrier()", background, details="all")
+    _go(token, group, "barrier", (), "barrier()", background, details=lambda: "all")
 
 
 # ---- functional forms -------------------------------------------------------------------------

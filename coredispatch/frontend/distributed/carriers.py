@@ -52,7 +52,8 @@ def library_of(array: Any) -> Any:
 
 def _ready(array: Any) -> bool:
     """Whether an engine can take the memory as it is; a device's is always aligned."""
-    return bool(array.flags.c_contiguous and getattr(array.flags, "aligned", True))
+    flags = array.flags
+    return bool(flags.c_contiguous and getattr(flags, "aligned", True))
 
 
 def bits(array: Any) -> Any:
@@ -75,8 +76,10 @@ def contiguous(array: Any, *, read: bool, written: bool) -> tuple[Any, Finish | 
 
 def check_reduction(name: str, dtype: Any, op: str) -> None:
     """Refuse operations that the dtype has not."""
+    if op == "sum":
+        return
     kind = dtype.kind
-    if kind == "c" and op not in ("sum", "avg"):
+    if kind == "c" and op != "avg":
         raise ArgumentError(
             f"{name} does not support ReduceOp.{op.upper()} on complex tensors",
             fix="reduce view_as_real(tensor)",
@@ -96,12 +99,15 @@ def reduced(array: Any, op: str) -> tuple[Any, str]:
     The array is `array` itself where that will do, so that an engine can write it in place.
     """
     op = "sum" if op == "avg" else op
-    xp = library_of(array)
     dtype = array.dtype
+    plain = dtype in _PLAIN
+    if plain and _ready(array):
+        return array, op
+    xp = library_of(array)
     if dtype.kind == "b":
         return xp.ascontiguousarray(array).view(np.uint8), _BOOL.get(op, op)
-    if dtype in _PLAIN:
-        return (array if _ready(array) else xp.ascontiguousarray(array)), op
+    if plain:
+        return xp.ascontiguousarray(array), op
     return xp.ascontiguousarray(array).astype(np.float32), op
 
 
@@ -125,6 +131,13 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     same_memory = carried.dtype == np.uint8 and library_of(target).shares_memory(carried, target)
     if same_memory and not average:
         return None
+
+    if carried is target and target.dtype.kind == "f":
+
+        def divide() -> None:
+            library_of(target).divide(target, size, out=target)
+
+        return divide
 
     @np.errstate(over="ignore", invalid="ignore")  # what float16 cannot hold is infinite
     def finish() -> None:

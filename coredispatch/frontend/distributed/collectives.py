@@ -15,6 +15,7 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.frontend.distributed import operators as ops
 from coredispatch.frontend.distributed.groups import (
+    NoMemberError,
     default_group,
     get_group_rank,
     resolved,
@@ -23,7 +24,6 @@ from coredispatch.frontend.distributed.groups import (
 from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp, op_name
 from coredispatch.frontend.distributed.work import Work
-from coredispatch.frontend.distributed.world import GroupMember
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
@@ -51,11 +51,10 @@ def _members_only(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("group") == GroupMember.NON_GROUP_MEMBER or any(
-            isinstance(arg, int) and arg == GroupMember.NON_GROUP_MEMBER for arg in args
-        ):
+        try:
+            return function(*args, **kwargs)
+        except NoMemberError:
             return warn_not_in_group(function.__name__)
-        return function(*args, **kwargs)
 
     return call
 
@@ -123,8 +122,9 @@ def root(name: str, what: str, rank: int | None, group_rank: int | None, group: 
 
 def under_way(background: bool, result: Any) -> Work | None:
     """What the function returns: the Work where the caller does not want to wait."""
-    work = LAST.work if background else None
-    LAST.work = None
+    if not background:
+        return None
+    work, LAST.work = LAST.work, None
     if work is not None:
         work._result = result
     return work
@@ -141,8 +141,9 @@ def all_reduce(
         x = cd.ones(2) * dist.get_rank()
         dist.all_reduce(x)               # on two ranks: tensor([1., 1.])
     """
-    ops.all_reduce_([bare(tensor, "tensor")], op_name(op), resolved(group), async_op)
-    return under_way(async_op, [tensor])
+    found = resolved(group)
+    ops.all_reduce_([bare(tensor, "tensor")], op_name(op), found, async_op)
+    return under_way(async_op, [tensor]) if async_op else None
 
 
 @_members_only
@@ -150,9 +151,10 @@ def all_reduce_coalesced(
     tensors: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
     """Combine several tensors of one dtype as one message; a Future with ``async_op``."""
+    found = resolved(group)
     plain = bare_list(list(tensors), "tensors")
     same_dtype(*plain)
-    ops.all_reduce_(plain, op_name(op), resolved(group), async_op)
+    ops.all_reduce_(plain, op_name(op), found, async_op)
     work = under_way(async_op, list(tensors))
     return None if work is None else work.get_future()
 

@@ -64,12 +64,21 @@ def default_group() -> ProcessGroup:
     return found
 
 
+class NoMemberError(ValueError):
+    """A group was asked for that this process is no part of."""
+
+
 def resolved(group: Any) -> ProcessGroup:
-    """The group meant by an argument: None is the default one."""
+    """The group meant by an argument: None is the default one.
+
+    Raises NoMemberError for what a process gets for a group that it is no part of, and ValueError
+    for anything else that is no group.
+    """
     if group is None:
         return default_group()
     if not isinstance(group, ProcessGroup):
-        raise ValueError(
+        none = isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER
+        raise (NoMemberError if none else ValueError)(
             f"Invalid ``group`` argument: {group!r} is no ProcessGroup\n"
             "  fix: pass what new_group() returned, on its members only"
         )

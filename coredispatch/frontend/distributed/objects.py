@@ -167,6 +167,7 @@ def send_object_list(
     use_batch: bool = False,
 ) -> None:
     """Send objects to a rank, which calls :func:`recv_object_list`."""
+    group = resolved(group)
     data = packed(list(object_list))
     for message in (cd.tensor([data.numel()], dtype=cd.int64), data):
         send(message, dst, group, group_dst=group_dst)
@@ -182,6 +183,7 @@ def recv_object_list(
     use_batch: bool = False,
 ) -> int:
     """Replace the objects of the list by those that a rank sends; its rank in the job."""
+    group = resolved(group)
     length = cd.empty(1, dtype=cd.int64)
     sender = recv(length, src, group, group_src=group_src)
     data = cd.empty(int(length), dtype=cd.uint8)

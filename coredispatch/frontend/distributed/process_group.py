@@ -106,8 +106,8 @@ class ProcessGroup:
         *,
         finish: Sequence[Callable[[], None] | None] = (),
         background: bool = False,
-        details: object = "",
-    ) -> Work:
+        details: Callable[[], str] | None = None,
+    ) -> Work | Request:
         """Begin a collective; waits for it unless it shall go on in the background.
 
         Args:
@@ -115,23 +115,35 @@ class ProcessGroup:
             what: the call as an error shows it; ``str(what)`` is asked for where it does.
             finish: called when it is done.
             details: what all ranks must have in common, for DISTRIBUTED_DEBUG=DETAIL.
+
+        Returns:
+            The Work of a call in the background; else the request, which is done.
         """
         communicator = self.communicator(device)
         number = next(self._numbers)
-        if details and get_debug_level() is DebugLevel.DETAIL:
-            check_agreement(self, f"{what}: {details}", number)
+        if details is not None and get_debug_level() is DebugLevel.DETAIL:
+            check_agreement(self, f"{what}: {details()}", number)
         request: Request | None = None
         failure: BaseException | None = None
         began = time.monotonic()
         try:
             request = communicator.call(name, args, background, self.seconds)
+            if not background:  # nobody sees a Work of it, unless it fails
+                request.wait(self.seconds)
+                for function in finish:
+                    if function is not None:
+                        function()
         except (ArithmeticError, LookupError, TypeError):
             raise
         except Exception as error:
             failure = error
         took = time.monotonic() - began
         self.waited += took
-        work = Work(self, request or _Failed(failure, took), what, number, [f for f in finish if f])
+        if not background and failure is None and request is not None:
+            return request
+        if failure is not None or request is None:
+            request = _Failed(failure, took)
+        work = Work(self, request, what, number, [f for f in finish if f])
         if not background:
             work.wait()
         elif self.coalescing is not None:

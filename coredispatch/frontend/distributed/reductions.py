@@ -72,6 +72,8 @@ reduce_op = _Deprecated()
 
 def op_name(op: Any) -> str:
     """``"sum"`` and the like, of a :class:`ReduceOp`, its member or its name."""
+    if op is RedOpType.SUM:
+        return "sum"  # nearly always; an enumeration takes long to say a name
     if isinstance(op, str):
         found = RedOpType.__members__.get(op.upper())
     else:

@@ -445,6 +445,7 @@ class EffectEntry(RawEntry):
         # it returns (or -1). A kernel that returns nothing is then done.
         self.always: list[int] = []
         self.returned: int = -1
+        self.lists: list[int] = []  # the same, of lists of tensors, where nothing is returned
 
     def call(self, args: tuple[Any, ...]) -> Any:
         try:
@@ -457,8 +458,12 @@ class EffectEntry(RawEntry):
             out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error)
-        if out is not None or not self.always:
+        if out is not None or not (self.always or self.lists):
             return self.wrap_output.effects(self, args, out)
+        for position in self.lists:
+            for item in args[position]:
+                if isinstance(item, Value):
+                    bump_version(item)
         for position in self.always:
             target = args[position]
             if isinstance(target, Value):

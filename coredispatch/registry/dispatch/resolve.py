@@ -177,6 +177,10 @@ def _effects(entry: EffectEntry, op: Operator, backend: Backend) -> None:
     if single and (schema.returns == "None" or returned and schema.returns == "Tensor"):
         entry.always = [mutation.position for mutation in schema.mutations]
         entry.returned = returned[0] if returned else -1
+    elif schema.returns == "None" and all(m.when is None for m in schema.mutations):
+        positions = [m.position for m in schema.mutations]
+        if all(schema.params[p].kind == "list[Tensor]" for p in positions):
+            entry.lists = positions
 
 
 def _marks(s: Snapshot, keys: int) -> int:

@@ -20,13 +20,13 @@ differs, all of them raise.
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import platform
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,12 @@ from coredispatch_mpi.waiting import advance, moving, wait_until
 __all__ = ["SharedMemory", "shared_memory"]
 
 _MOST_RANKS = 4  # with more of them each has too many others to meet
-_CHUNK = 1024 * 1024  # bytes of an array that go through together
-_SMALL = 16 * 1024  # bytes up to which each rank combines the whole: one meeting instead of two
+_CHUNK = 512 * 1024  # bytes of an array that go through together
+_SMALL = 64 * 1024  # bytes up to which each rank combines the whole: one meeting instead of two
 _LINE = 64  # bytes that no two ranks write to
-_OPERATIONS = list(Communicator.operations)
+_OPERATIONS = {name: number for number, name in enumerate(Communicator.operations)}
+_ASKS = 200  # how often a rank looks for the others before it lets anything else go on
+_KNOWN = 64  # dtypes and shapes of short arrays whose places are kept
 
 
 def shared_memory(comm: Any, poll: Callable[[], Any]) -> SharedMemory | None:
@@ -131,21 +133,37 @@ class SharedMemory:
             count = int(np.prod(shape))
             areas[area] = np.frombuffer(memory, kind, count, at).reshape(shape)
             at += areas[area].nbytes
-        self._heads, self._small_parts, self._parts = areas["heads"], areas["small"], areas["parts"]
+        self._small_parts, self._parts = areas["small"], areas["parts"]
         #: of the collectives that MPI carries out
         self.calls = Calls(areas["calls"], rank)
         # A memoryview reads and writes whole words, and costs less per element than an array.
         self._meetings = memoryview(areas["meetings"].reshape(-1))[:: _LINE // 8]
+        self._heads = memoryview(areas["heads"].reshape(-1))[:: _LINE // 8]  # two of each rank
         self._met = self._calls = self._chunks = 0
+        self._places: dict[Any, list[list[Any]]] = {}
+        self._chunk_places: dict[Any, list[_ChunkPlaces]] = {}
         self._queue: deque[_Reduction] = deque()
         self._advancing = threading.Lock()
+        silent = Context()  # costs a tenth of a block of np.errstate
+        silent.run(np.seterr, all="ignore")
+        self._silently = silent.run
 
     def all_reduce(self, array: Any, op: str) -> Request:
         """Begin to combine contiguous `array` of all ranks, in place."""
         reduction = _Reduction(self, array, op)
-        self._queue.append(reduction)
-        moving[self] = None
-        self.advance()
+        # A short one asks for nothing more of this rank once its part is there, so that it goes
+        # on only when somebody waits for it.
+        at_once = not self._queue and array.nbytes <= _SMALL
+        if at_once and self._advancing.acquire(blocking=False):
+            try:
+                if not reduction.step():
+                    self._queue.append(reduction)
+            finally:
+                self._advancing.release()
+        else:
+            self._queue.append(reduction)
+            moving[self] = None
+            self.advance()
         return reduction
 
     def advance(self) -> None:
@@ -160,98 +178,177 @@ class SharedMemory:
         finally:
             self._advancing.release()
 
+    def hurry(self, reduction: _Reduction, asks: int) -> None:
+        """Go on with nothing but `reduction`, if it is its turn, for a short while."""
+        if not self._advancing.acquire(blocking=False):
+            return
+        try:
+            if self._queue and self._queue[0] is reduction:
+                for _ in range(asks):
+                    if reduction.step():
+                        self._queue.popleft()
+                        break
+            if not self._queue:
+                moving.pop(self, None)
+        finally:
+            self._advancing.release()
+
     def steps(self, array: Any, op: str) -> Iterator[None]:
         """The reduction of `array`, which pauses wherever another rank is not that far."""
         self._calls += 1
         turn = self._calls % 2
-        dtype = array.dtype
-        own = (array.size, ord(dtype.kind), dtype.itemsize, _OPERATIONS.index(op))
-        self._heads[self.rank, turn, : len(own)] = own
-        whole = array.reshape(-1)
-        how = self._small if whole.nbytes <= _SMALL else self._large
-        return how(whole, Communicator.operations[op], turn)
+        self._heads[2 * self.rank + turn] = _head(array, op)
+        how = self._small if array.nbytes <= _SMALL else self._large
+        return how(array, Communicator.operations[op], turn)
 
     def _meet(self) -> Iterator[None]:
-        self._met += 1
-        self._meetings[self.rank] = self._met
+        self._met = met = self._met + 1
+        meetings = self._meetings
+        meetings[self.rank] = met
         for other in self._others:
-            while self._meetings[other] < self._met:
+            while meetings[other] < met:
                 yield
 
-    def _agree(self, turn: int) -> Iterator[None]:
-        """The first meeting of a call. Raises ValueError where the ranks call differently."""
-        yield from self._meet()
-        heads = self._heads[:, turn, :4]
-        if (heads == heads[self.rank]).all():
+    def _compare(self, turn: int) -> None:
+        """After the first meeting of a call: ValueError where the ranks call differently."""
+        heads = self._heads
+        own = heads[2 * self.rank + turn]
+        for other in self._others:
+            if heads[2 * other + turn] != own:
+                break
+        else:
             return
-        calls = [
-            f"  rank {rank} of the group: {count} elements of {np.dtype(f'{chr(kind)}{width}')}, "
-            f"{_OPERATIONS[op]}"
-            for rank, (count, kind, width, op) in enumerate(heads.tolist())
-        ]
+        calls = [f"  rank {r} of the group: {_text(heads[2 * r + turn])}" for r in range(self.size)]
         raise ValueError(
             "the ranks call all_reduce with different tensors or operations:\n"
             + "\n".join(calls)
             + "\n  fix: use the same shape, dtype and operation on all ranks"
         )
 
-    def _small(self, whole: Any, combine: Any, turn: int) -> Iterator[None]:
+    def _small(self, array: Any, combine: Any, turn: int) -> Iterator[None]:
         """Each rank combines everything, in the order of ranks.
 
         A rank writes to the same place in its next call but one. By then all have met once more,
         so the others have read what it wrote here.
         """
-        parts = self._small_parts[:, turn, : whole.nbytes].view(whole.dtype)
-        parts[self.rank] = whole
-        yield from self._agree(turn)
-        with np.errstate(all="ignore"):
-            combine(parts[0], parts[1], out=whole)
-            for part in parts[2:]:
-                combine(whole, part, out=whole)
+        places = self._places.get((array.dtype, array.shape)) or self._place(array)
+        parts = places[turn]
+        parts[self.rank][...] = array
+        yield from self._meet()
+        self._compare(turn)
+        self._silently(combine, parts[0], parts[1], out=array)
+        for part in parts[2:]:
+            self._silently(combine, array, part, out=array)
 
-    def _large(self, whole: Any, combine: Any, turn: int) -> Iterator[None]:
-        """Each rank combines a part of every chunk, so that all get the same bits.
+    def _place(self, array: Any) -> list[list[Any]]:
+        """Where short arrays of this dtype and shape go, by turn and rank."""
+        if len(self._places) >= _KNOWN:
+            self._places.clear()
+        found = [
+            [
+                part[turn, : array.nbytes].view(array.dtype).reshape(array.shape)
+                for part in self._small_parts
+            ]
+            for turn in range(2)
+        ]
+        self._places[array.dtype, array.shape] = found
+        return found
 
-        ``parts[r, t, p]`` is what rank r puts in for rank p, which combines the parts p. The sum
-        is written to ``parts[p + 1, t, p]``: into lines of memory that p has just read. Of two
-        ranks only r reads it, before it puts in anew, and two turns are enough. Of more, a rank
-        may be a phase ahead of one that reads, and three are needed.
-        """
-        parts = self._parts.view(whole.dtype)
-        size, rank, turns = self.size, self.rank, parts.shape[1]
-        length = parts.shape[3]
-        count = -(-whole.size // (length * size))
+    def _large(self, array: Any, combine: Any, turn: int) -> Iterator[None]:
+        """Each rank combines a part of every chunk, so that all get the same bits."""
+        whole, run = array.reshape(-1), self._silently
+        turns = self._chunk_places.get(whole.dtype)
+        if turns is None:
+            parts = self._parts.view(whole.dtype)
+            most = parts.shape[3] * self.size
+            turns = [_ChunkPlaces(parts[:, t], self.rank, most) for t in range(parts.shape[1])]
+            self._chunk_places[whole.dtype] = turns
+        rank, size, most = self.rank, self.size, turns[0].count
         first = self._chunks  # the turns go on from call to call: a rank may still read the last
+        starts = range(0, whole.size, most)
+        count = len(starts)
 
-        def bounds(chunk: int) -> list[slice]:
-            start = chunk * length * size
-            end = min(start + length * size, whole.size)
-            share = -(-(end - start) // size)
-            return [slice(min(start + p * share, end), min(start + (p + 1) * share, end))
-                    for p in range(size)]  # fmt: skip
+        def at(chunk: int) -> tuple[_ChunkPlaces, list[Any]]:
+            """The places of a chunk, and the ranks' parts of it in the array."""
+            own = whole[starts[chunk] : starts[chunk] + most]
+            places = turns[(first + chunk) % len(turns)].of(own.size)
+            share = places.share
+            return places, [own[p * share : (p + 1) * share] for p in range(size)]
 
+        under_way: list[tuple[_ChunkPlaces, list[Any]]] = []
         for phase in range(count + 2):
             if phase >= 2:
-                at, where = (first + phase - 2) % turns, bounds(phase - 2)
+                places, own = under_way[0]
                 for p in self._others:
-                    own = whole[where[p]]
-                    own[...] = parts[(p + 1) % size, at, p, : own.size]
+                    own[p][...] = places.taken[p]
+                del under_way[0]
             if phase < count:
-                at, where = (first + phase) % turns, bounds(phase)
+                places, own = at(phase)
+                under_way.append((places, own))
                 for p in self._others:
-                    own = whole[where[p]]
-                    parts[rank, at, p, : own.size] = own
+                    places.given[p][...] = own[p]
             if 1 <= phase <= count:
-                at, own = (first + phase - 1) % turns, whole[bounds(phase - 1)[rank]]
-                with np.errstate(all="ignore"):
-                    for r in self._others:
-                        combine(own, parts[r, at, rank, : own.size], out=own)
-                parts[(rank + 1) % size, at, rank, : own.size] = own
-            if phase == 0:
-                yield from self._agree(turn)
-                self._chunks += count
-            elif phase <= count:
+                places, own = under_way[-1 if phase == count else -2]
+                mine = own[rank]
+                for r in self._others:
+                    run(combine, mine, places.coming[r], out=mine)
+                places.combined[...] = mine
+            if phase <= count:
                 yield from self._meet()
+            if phase == 0:
+                self._compare(turn)
+                self._chunks += count
+
+
+class _ChunkPlaces:
+    """Where the parts of a chunk lie, for one of the ranks.
+
+    ``parts[r, p]`` is what rank r puts in for rank p, which combines the parts p. The sum is
+    written to ``parts[p + 1, p]``: into lines of memory that p has just read. Of two ranks only r
+    reads it, before it puts in anew, and two turns are enough. Of more, a rank may be a phase ahead
+    of one that reads, and three are needed.
+
+    Attributes:
+        given, coming, taken: this rank's part for another rank, what the other has for this one,
+            and the other's sum.
+        combined: where this rank's sum goes.
+        count: elements of the chunk.
+        share: those of a part, but for the last ones.
+    """
+
+    def __init__(self, parts: Any, rank: int, count: int) -> None:
+        size = len(parts)
+        self._parts, self._rank, self.count = parts, rank, count
+        self._shorter: dict[int, _ChunkPlaces] = {}
+        self.share = share = -(-count // size)
+        lengths = [min(max(count - p * share, 0), share) for p in range(size)]
+        self.given = [parts[rank, p, :n] for p, n in enumerate(lengths)]
+        self.coming = [part[: lengths[rank]] for part in parts[:, rank]]
+        self.taken = [parts[(p + 1) % size, p, :n] for p, n in enumerate(lengths)]
+        self.combined = self.taken[rank]
+
+    def of(self, count: int) -> _ChunkPlaces:
+        """The places of a chunk of `count` elements: of ``share`` for each rank while there are."""
+        if count == self.count:
+            return self
+        short = self._shorter.get(count)
+        if short is None:
+            if len(self._shorter) >= _KNOWN:
+                self._shorter.clear()
+            short = self._shorter[count] = _ChunkPlaces(self._parts, self._rank, count)
+        return short
+
+
+def _head(array: Any, op: str) -> int:
+    """A call as one number, for the ranks to compare."""
+    dtype = array.dtype
+    return ((array.size << 7 | ord(dtype.kind)) << 5 | dtype.itemsize) << 4 | _OPERATIONS[op]  # type: ignore[no-any-return]
+
+
+def _text(head: int) -> str:
+    """A call as an error shows it."""
+    dtype = np.dtype(f"{chr(head >> 9 & 127)}{head >> 4 & 31}")
+    return f"{head >> 16} elements of {dtype}, {list(_OPERATIONS)[head & 15]}"
 
 
 class _Reduction(Request):
@@ -262,7 +359,7 @@ class _Reduction(Request):
         self._steps: Iterator[None] | None = None
         self._over = False
         self._error: BaseException | None = None
-        self._asked = itertools.count(1)
+        self._asked = 0
 
     def step(self) -> bool:
         """Go on; whether it is over."""
@@ -281,13 +378,17 @@ class _Reduction(Request):
 
     def done(self) -> bool:
         if not self._over:
+            self._memory.advance()
             advance()
-            if next(self._asked) % 16 == 0:  # another rank may wait for MPI
+            self._asked += 1
+            if self._asked % 16 == 0:  # another rank may wait for MPI
                 self._memory.poll()
         return self._over
 
     def wait(self, seconds: float) -> None:
-        if not wait_until(self.done, seconds, self._array.nbytes):
-            raise LateError()
+        if not self._over:
+            self._memory.hurry(self, _ASKS)
+            if not self._over and not wait_until(self.done, seconds, self._array.nbytes):
+                raise LateError()
         if self._error is not None:
             raise self._error
