@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import coredispatch as cd
+
 from .case import BACKEND, CHECKS, check_name
 from .subject import Subject, SuiteError
 
@@ -49,8 +51,9 @@ def checks_named(texts: Iterable[str] | None) -> tuple[int, ...]:
 def operators_named(subject: Subject, texts: Iterable[str] | None) -> list[str] | None:
     """Operators by name or pattern (``conv*``), in the suite's order; None where none is named.
 
-    Raises :class:`SuiteError` for a pattern that no operator of the backend fits. A plain name is
-    taken as it is: who plans its cases refuses one that there is not.
+    A derived form (``exp_``) stands for the operator it is derived from, whose cases check it.
+    Raises :class:`SuiteError` for a pattern that no operator of the backend fits. A plain name that
+    there is not is taken as it is: who plans its cases refuses it.
     """
     wanted = split(texts)
     if not wanted:
@@ -58,7 +61,8 @@ def operators_named(subject: Subject, texts: Iterable[str] | None) -> list[str] 
     found: dict[str, None] = {}
     for item in wanted:
         if not any(c in item for c in _WILD):
-            found[item] = None
+            origin = getattr(getattr(cd.ops, item, None), "derived_from", None)
+            found[item if origin is None else origin.name] = None
             continue
         matching = [op for op in (BACKEND, *subject.operators()) if fnmatchcase(op, item)]
         if not matching:

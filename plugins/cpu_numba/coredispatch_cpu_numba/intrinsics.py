@@ -189,6 +189,31 @@ def ldexp_shifted(typingctx: Any, x: Any, shifted: Any) -> Any:
     return x(x, x), codegen
 
 
+def _turning(quarters: int) -> Any:
+    @intrinsic
+    def turned(typingctx: Any, shifted: Any, sine: Any, cosine: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            shifted, sine, cosine = args
+            word = ir.IntType(context.get_abi_sizeof(sine.type) * 8)
+            turn = builder.add(builder.bitcast(shifted, word), word(quarters))
+            odd = builder.icmp_unsigned("!=", builder.and_(turn, word(1)), word(0))
+            value = builder.bitcast(builder.select(odd, cosine, sine), word)
+            sign = builder.shl(builder.and_(turn, word(2)), word(word.width - 2))
+            return builder.bitcast(builder.xor(value, sign), sine.type)
+
+        return sine(sine, sine, sine), codegen
+
+    turned.__doc__ = (
+        f"The sine, {quarters} quarters of a turn on, of an angle of ``n`` quarters and a rest: "
+        "``n`` is in the low bits of ``rint_shift``'s first result, then sine and cosine of the "
+        "rest."
+    )
+    return turned
+
+
+sine_of_quarters, cosine_of_quarters = _turning(0), _turning(1)
+
+
 @intrinsic
 def frexp(typingctx: Any, x: Any) -> Any:
     """``(m, e)`` with ``x == m * 2**e`` and ``sqrt(0.5) <= m < sqrt(2)``, both of type ``T``.

@@ -114,6 +114,17 @@ def mills(pivot: int) -> Real:
     return ratio
 
 
+def sine_tail(z: mp.mpf) -> mp.mpf:
+    """``(sin(r) - r) / r^3`` at ``r = sqrt(z)``."""
+    r = mp.sqrt(z)
+    return (mp.sin(r) - r) / r**3 if z > 1e-16 else -mp.mpf(1) / 6 + z / 120
+
+
+def cosine_tail(z: mp.mpf) -> mp.mpf:
+    """``(cos(r) - 1 + z / 2) / z^2`` at ``r = sqrt(z)``."""
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > 1e-12 else mp.mpf(1) / 24 - z / 720
+
+
 def one(x: mp.mpf) -> mp.mpf:
     return mp.mpf(1)
 
@@ -131,6 +142,7 @@ def main() -> None:
     half_ln2 = mp.log(2) / 2 * mp.mpf("1.0005")
     low, high = (1 / mp.sqrt(2) - 1) * mp.mpf("1.001"), (mp.sqrt(2) - 1) * mp.mpf("1.001")
     fourth, fifth = mills(4), mills(5)
+    eighth = (mp.pi / 4) ** 2 * mp.mpf("1.0005")  # the square of an eighth of a turn
 
     def exp_weight(r: mp.mpf) -> mp.mpf:
         return max(r * r, mp.mpf("1e-3")) * mp.exp(-r)
@@ -149,6 +161,10 @@ def main() -> None:
         ("erf, small", np.float64, erf_small, one, mp.mpf(0), mp.mpf(1), 12),
         ("erf, large", np.float32, erfc_log, erfc_weight, mp.mpf("0.92"), mp.mpf(4), 5),
         ("erf, large", np.float64, erfc_log, erfc_weight, mp.mpf(1), mp.mpf(6), 18),
+        ("sin", np.float32, sine_tail, at_least(1, 1e-3), mp.mpf(0), eighth, 2),
+        ("sin", np.float64, sine_tail, at_least(1, 1e-3), mp.mpf(0), eighth, 5),
+        ("cos", np.float32, cosine_tail, at_least(2, 1e-3), mp.mpf(0), eighth, 2),
+        ("cos", np.float64, cosine_tail, at_least(2, 1e-3), mp.mpf(0), eighth, 5),
         ("mills", np.float32, fourth, relative(fourth), mp.mpf(-1), mp.mpf(11) / 19, 9),
         ("mills", np.float64, fifth, relative(fifth), mp.mpf(-1), mp.mpf(35) / 45, 22),
     ]

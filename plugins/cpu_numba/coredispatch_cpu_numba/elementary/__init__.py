@@ -16,6 +16,7 @@ exp           1        1
 log           1        1
 tanh          1.5      1.5
 erf           1.5      1.5
+sin, cos      1.6      1.6      up to ``FAR``; the C library's farther away
 sigmoid       2.5      2.5
 silu          3.5      3.5      where sigmoid(x) is a normal number (float32: x > -87)
 gelu          6        6        both tails; the tanh form: absolutely, 4 ULP of x

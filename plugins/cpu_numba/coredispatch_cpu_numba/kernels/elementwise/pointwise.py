@@ -22,6 +22,7 @@ Predicate = Callable[..., bool]
 # op -> (least size, size from which the work is split among threads)
 _UNARY = {
     "abs": (65536, 65536),
+    "cos": (1024, 24576),
     "erf": (256, 16384),
     "exp": (4096, 24576),
     "log": (24576, 24576),
@@ -30,6 +31,7 @@ _UNARY = {
     "relu": (1024, 65536),
     "rsqrt": (256, 32768),
     "sigmoid": (256, 24576),
+    "sin": (1024, 24576),
     "silu": (256, 24576),
     "sqrt": (4096, 32768),
     "square": (65536, 65536),

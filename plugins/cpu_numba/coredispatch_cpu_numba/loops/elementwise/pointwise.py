@@ -12,6 +12,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
@@ -52,6 +55,91 @@ def unary_inplace(scalar: Scalar) -> Loop:
             x = part(x, lo, hi)
             for i in range(x.size):
                 put(x, i, f(item(x, i)))
+
+        return loop
+
+    return Loop("a", build, dtypes=_ALL)
+
+
+#: elements that are looked through for one that is far away
+_BLOCK = 256
+
+
+def _periodic(name: str) -> Callable[[str], Any]:
+    """``(near, each, beyond)``: the function of what is near 0; of all elements of a block; whether
+    one of a block is far away.
+    """
+    of_library = getattr(math, name)
+
+    def build(char: str) -> Any:
+        own, double = elementary[char], elementary["d"]
+        near, wide, T = getattr(own, name), getattr(double, name), own.T
+        far, reach = own.FAR, double.FAR
+
+        @inlined
+        def any_size(x):
+            value = np.float64(x)
+            if fabs(value) <= reach:
+                return T(wide(value))
+            return T(of_library(value))
+
+        @compiled(fastmath={"contract"})
+        def each(x, out):
+            for i in range(x.size):
+                value = item(x, i)
+                put(out, i, any_size(value) if fabs(value) > far else near(value))
+
+        @inlined
+        def beyond(x):
+            found = np.int32(0)
+            for i in range(x.size):
+                found |= np.int32(fabs(item(x, i)) > far)
+            return found != 0
+
+        return near, each, beyond
+
+    return build
+
+
+def periodic(name: str) -> Loop:
+    """``(x, out)``"""
+    parts = _periodic(name)
+
+    def build(char: str) -> Callable[..., None]:
+        near, each, beyond = parts(char)
+
+        def loop(x, out, lo, hi):
+            full_vectors()
+            for start in range(lo, hi, _BLOCK):
+                stop = min(start + _BLOCK, hi)
+                a, o = part(x, start, stop), part(out, start, stop)
+                if beyond(a):
+                    each(a, o)
+                else:
+                    for i in range(a.size):
+                        put(o, i, near(item(a, i)))
+
+        return loop
+
+    return Loop("aa", build, dtypes=_ALL)
+
+
+def periodic_inplace(name: str) -> Loop:
+    """``(x)``"""
+    parts = _periodic(name)
+
+    def build(char: str) -> Callable[..., None]:
+        near, each, beyond = parts(char)
+
+        def loop(x, lo, hi):
+            full_vectors()
+            for start in range(lo, hi, _BLOCK):
+                a = part(x, start, min(start + _BLOCK, hi))
+                if beyond(a):
+                    each(a, a)
+                else:
+                    for i in range(a.size):
+                        put(a, i, near(item(a, i)))
 
         return loop
 
@@ -266,6 +354,9 @@ LOOPS: dict[str, Loop] = {
 for _name, _scalar in UNARY.items():
     LOOPS[_name] = unary(_scalar)
     LOOPS[_name + "_inplace"] = unary_inplace(_scalar)
+for _name in ("cos", "sin"):
+    LOOPS[_name] = periodic(_name)
+    LOOPS[_name + "_inplace"] = periodic_inplace(_name)
 for _name, _scalar in BINARY.items():
     LOOPS[_name] = binary(_scalar)
     LOOPS[_name + "_inplace"] = binary_inplace(_scalar)
