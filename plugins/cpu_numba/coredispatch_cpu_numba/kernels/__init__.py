@@ -31,6 +31,7 @@ from coredispatch_cpu_numba.kernels.nn import (
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
 from coredispatch_cpu_numba.kernels.reduction import scans, sorting, sums
+from coredispatch_cpu_numba.kernels.shape import copies
 
 __all__ = ["MODULES"]
 
@@ -51,6 +52,7 @@ MODULES = (
     scans,
     sorting,
     gather_scatter,
+    copies,
     recurrent,
     products,
     products_bfloat16,

@@ -1,0 +1,89 @@
+"""clone and pad of large arrays, whose memory several threads bring over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
+from coredispatch_cpu_numba.entries import Loop
+
+__all__ = ["KERNELS", "LEAST", "WHEN"]
+
+_LEAST = 65536  # elements: one thread fills the caches of a core
+_BYTES = np.dtype(np.uint8)
+_UNIT = 4096
+_copied = Loop("shape.copies", "copied", 2 * _LEAST)
+_bordered = Loop("shape.copies", "bordered", 4 * _LEAST)
+
+
+def clone(self: np.ndarray, memory_format: Any) -> np.ndarray:
+    """The elements in memory of their own."""
+    out = np.empty(self.shape, self.dtype)
+    size = self.nbytes
+    _copied(_BYTES, size, -(-size // _UNIT), self, out, size, weight=_UNIT, grain=_UNIT // 64)
+    return out
+
+
+def _accepts_clone(self: Any, memory_format: Any) -> bool:
+    return (
+        self.flags.c_contiguous
+        and (memory_format is None or str(memory_format).endswith(("preserve", "preserve_format")))
+        and not self.dtype.hasobject
+    )
+
+
+def constant_pad_nd(self: np.ndarray, pad: tuple[int, ...], value: Any) -> Any:
+    """Rows of the result, one after the other: borders, and what lies between them."""
+    if len(pad) % 2 or not 0 < len(pad) <= 2 * self.ndim:
+        return NotImplemented  # NumPy's kernel says what is wrong
+    # (length, elements that go at its begin, those that stay, border before, border behind)
+    sides = []
+    for length, before, after in zip(reversed(self.shape), pad[::2], pad[1::2]):
+        kept = length + min(before, 0) + min(after, 0)
+        if kept <= 0:
+            return NotImplemented
+        sides.append((length, max(-before, 0), kept, max(before, 0), max(after, 0)))
+    lead = self.shape[: self.ndim - len(sides)]
+    rows = np.arange(prod(lead), dtype=INT64)
+    for length, first, kept, before, after in reversed(sides[1:]):
+        inner = np.full((rows.size, before + kept + after), -1, INT64)
+        taken = rows[:, None] * length + np.arange(first, first + kept)
+        inner[:, before : before + kept] = np.where(rows[:, None] < 0, -1, taken)
+        rows = inner.reshape(-1)
+    length, first, kept, before, after = sides[0]
+    width = before + kept + after
+    shape = *lead, *(b + k + a for _, _, k, b, a in reversed(sides))
+    out = np.empty(shape, self.dtype)
+    arguments = (self, out, rows, length, width, first, before, kept, float(value))
+    _bordered(self.dtype, out.size, rows.size, *arguments, weight=width)
+    return out
+
+
+def _accepts_pad(self: Any, pad: Any, value: Any) -> bool:
+    return is_dense(self, _LEAST, POINTWISE) and type(value) in (int, float)
+
+
+def pad(input: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> Any:
+    """:func:`constant_pad_nd` under the name that has other borders, too."""
+    return constant_pad_nd(input, pad, 0 if value is None else value)
+
+
+def _accepts_any_pad(input: Any, pad: Any, mode: str, value: Any) -> bool:
+    return mode == "constant" and _accepts_pad(input, pad, 0 if value is None else value)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "clone": clone,
+    "constant_pad_nd": constant_pad_nd,
+    "pad": pad,
+}
+WHEN: dict[str, Callable[..., bool]] = {
+    "clone": _accepts_clone,
+    "constant_pad_nd": _accepts_pad,
+    "pad": _accepts_any_pad,
+}
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
