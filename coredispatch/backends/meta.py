@@ -25,6 +25,7 @@ from coredispatch.plugin import (
     DType,
     KernelError,
     Operator,
+    OpError,
     Registrar,
     ShapeError,
     Symbol,
@@ -91,6 +92,8 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     assert isinstance(op, Operator)
     try:
         check_types(op, args)
+        for written in op.schema.written(args):
+            _check_writable(written.raw)
         if op.schema.returns == "None" and op.decomposition is None:
             return _written(op, args, None)
         if op.out_rule is None or op.dtype_rule is None:
@@ -109,6 +112,17 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         error.call = error.call or describe_call(op, args)
         raise
     return _written(op, args, op.result_type([from_raw(raw, backend="meta") for raw in made]))
+
+
+def _check_writable(raw: Any) -> None:
+    """Refuse to write where elements share memory for certain, as NumPy does."""
+    if isinstance(raw, MetaArray) and raw.doubt == 0 and raw.order is not None:
+        lengths = _lengths(raw.shape)
+        if 0 not in lengths and any(n > 1 and not step for n, step in zip(lengths, raw.order)):
+            raise OpError(
+                "this tensor cannot be written: its elements share memory (expand)",
+                fix="write to a .clone()",
+            )
 
 
 def _made(op: Operator, args: tuple[Any, ...], shape: Any, dtype: DType) -> MetaArray:
@@ -357,7 +371,8 @@ class MetaBackend(Backend):
         return None if open_size else raw.order  # type: ignore[no-any-return]
 
     def copyto(self, dst: Any, src: Any) -> None:
-        """Nothing to write."""
+        """Nothing to write, where it could be."""
+        _check_writable(dst)
 
     def is_view(self, out: Any, source: Any) -> bool:
         """Whether both would lie in the same memory."""

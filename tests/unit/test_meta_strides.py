@@ -112,6 +112,16 @@ def test_what_kernels_lay_out_is_viewed_as_on_the_cpu(op: Operator) -> None:
                 assert set(_refused(outcomes[1])) <= set(_refused(outcomes[0])), (sample, turn)
 
 
+def test_elements_that_share_memory_are_not_written() -> None:
+    for device in ("cpu", "meta"):
+        x = cd.zeros(3, 1, device=device).expand(3, 4)
+        with pytest.raises(cd.OpError, match="share memory"):
+            x.add_(1)
+        assert cd.zeros(3, 1, device=device).expand(3, 1).add_(1).shape == (3, 1)
+    with pytest.raises(cd.OpError, match="share memory"):
+        cd.export.export(_Program(lambda x: x.expand(2, 3).add_(1)), (cd.zeros(3),))
+
+
 def test_what_kernels_lay_out_is_exported() -> None:
     x = cd.rand(3, 4)
     programs: list[Callable[[cd.Tensor], cd.Tensor]] = [
