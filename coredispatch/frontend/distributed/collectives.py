@@ -401,11 +401,14 @@ def barrier(
     """Return when all ranks have called it."""
     found = default_group() if group is None else resolved(group)
     device = next(iter(found.communicators))
-    before = found.timeout
-    if timeout is not None:
+    token = cd.empty((0,), device=device)
+    if timeout is None:
+        ops.barrier(token, found, async_op)
+    else:
+        before = found.timeout
         found.set_timeout(timeout)
-    try:
-        ops.barrier(cd.empty((0,), device=device), found, async_op)
-    finally:
-        found.set_timeout(before)
+        try:
+            ops.barrier(token, found, async_op)
+        finally:
+            found.set_timeout(before)
     return under_way(async_op, None)

@@ -9,6 +9,7 @@ nothing when a message is shorter than what it fills, and sometimes nothing when
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,12 @@ KEPT = 16  # calls of each rank: one that only sends may be that far ahead of th
 WIDTH = 16  # numbers of a call
 _NAMES = ("barrier", "broadcast", "reduce", "all_gather", "reduce_scatter", "gather", "scatter",
           "all_to_all")  # fmt: skip
-_OPERATIONS = list(Communicator.operations)
+_OPERATIONS = {name: number for number, name in enumerate(Communicator.operations)}
+_NUMBER_OF = {name: number for number, name in enumerate(_NAMES)}
 _MOST = 4  # ranks whose counts there is room for
+_NO_COUNTS = (-1,) * _MOST
+_CALL = Struct(f"={7 + 2 * _MOST}q")
+_PARTICULARS = Struct(f"={6 + 2 * _MOST}q")  # without the number of the call
 
 Check = Callable[[], None]
 
@@ -35,8 +40,11 @@ class Calls:
     """
 
     def __init__(self, memory: Any, rank: int) -> None:
-        self._memory, self._rank, self._number = memory, rank, 0
+        self._rank, self._number = rank, 0
         self._others = [other for other in range(len(memory)) if other != rank]
+        # Views that write and read whole words, at less cost than an array does.
+        self._bytes = memoryview(memory.reshape(-1).view(np.uint8))
+        self._numbers = memoryview(memory.reshape(-1))[::WIDTH]
 
     def begin(
         self,
@@ -55,22 +63,23 @@ class Calls:
             counts: elements of each rank's part, the same on all ranks; of ``all_to_all`` those
                 that go to each rank, and `received` those that come from it.
         """
-        self._number += 1
-        own = [self._number, _NAMES.index(name), 0, 0, 0, root, -1, *(-1,) * 2 * _MOST]
-        if array is not None:
-            own[2:5] = ord(array.dtype.kind), array.dtype.itemsize, array.size
-        if op:
-            own[6] = _OPERATIONS.index(op)
-        own[7 : 7 + len(counts)] = counts
-        own[7 + _MOST : 7 + _MOST + len(received)] = received
-        turn = self._number % KEPT
-        row = self._memory[self._rank, turn]
-        row[0] = 0  # who reads an earlier call here sees that it is no longer the one
-        row[1 : len(own)] = own[1:]
-        row[0] = own[0]
-        return lambda: self._compare(own, turn)
+        self._number = number = self._number + 1
+        if array is None:
+            kind = width = size = 0
+        else:
+            kind, width, size = ord(array.dtype.kind), array.dtype.itemsize, array.size
+        own = (
+            _NUMBER_OF[name], kind, width, size, root, _OPERATIONS[op] if op else -1,
+            *counts, *_NO_COUNTS[len(counts) :], *received, *_NO_COUNTS[len(received) :],
+        )  # fmt: skip
+        turn = number % KEPT
+        row = self._rank * KEPT + turn
+        self._numbers[row] = 0  # who reads an earlier call here sees that it is no longer the one
+        _PARTICULARS.pack_into(self._bytes, (row * WIDTH + 1) * 8, *own)
+        self._numbers[row] = number
+        return lambda: self._compare((number, *own), turn)
 
-    def _compare(self, own: list[int], turn: int) -> None:
+    def _compare(self, own: tuple[int, ...], turn: int) -> None:
         name, root = _NAMES[own[1]], own[5]
         if name in ("broadcast", "scatter"):
             sources = [root] if root != self._rank else []
@@ -79,9 +88,9 @@ class Calls:
         else:
             sources = self._others
         for other in sources:
-            row = self._memory[other, turn]
-            its = row[: len(own)].tolist()
-            if row[0] == its[0] == own[0] and not self._fit(name, own, its, other):
+            row = other * KEPT + turn
+            its = _CALL.unpack_from(self._bytes, row * WIDTH * 8)
+            if self._numbers[row] == its[0] == own[0] and not self._fit(name, own, its, other):
                 raise ValueError(
                     f"the ranks call {name} with different tensors or arguments:\n"
                     f"  rank {self._rank} of the group: {_text(own)}\n"
@@ -89,7 +98,7 @@ class Calls:
                     "  fix: use shapes that fit, the same dtype and the same arguments on all ranks"
                 )
 
-    def _fit(self, name: str, own: list[int], its: list[int], other: int) -> bool:
+    def _fit(self, name: str, own: tuple[int, ...], its: tuple[int, ...], other: int) -> bool:
         if its[1:4] != own[1:4] or its[5:7] != own[5:7]:  # name, dtype, root, operation
             return False
         sent, received = slice(7, 7 + _MOST), slice(7 + _MOST, 7 + 2 * _MOST)
@@ -107,7 +116,7 @@ class Calls:
         return its[sent] == own[sent]
 
 
-def _text(call: list[int]) -> str:
+def _text(call: tuple[int, ...]) -> str:
     """A call as an error shows it."""
     _, name, kind, width, count, root, op = call[:7]
     text = _NAMES[name]
@@ -123,5 +132,5 @@ def _text(call: list[int]) -> str:
     if root >= 0:
         text += f", root {root}"
     if op >= 0:
-        text += f", {_OPERATIONS[op]}"
+        text += f", {list(_OPERATIONS)[op]}"
     return text

@@ -44,8 +44,7 @@ class MPIRequest(Request):
         self._peer, self._receives, self._check = peer, receives, check
         self._error: Exception | None = None
         self._arrays: Any = arrays
-        self._bytes = sum(array.nbytes for array in arrays if array is not None)
-        self._status = MPI.Status()
+        self._status = None if peer is None and not receives else MPI.Status()  # of messages
         self._failure = MPI.Exception
 
     def done(self) -> bool:
@@ -59,19 +58,25 @@ class MPIRequest(Request):
             self._compare()
         except (self._failure, ValueError) as error:
             self._error = self._explained(error)
-        self.source = self._status.Get_source()
+        if self._status is not None:
+            self.source = self._status.Get_source()
         self._arrays = None
         return True
+
+    def _nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays if array is not None)
 
     def _compare(self) -> None:
         """Raise ValueError where this rank's arguments and those of the others do not fit."""
         if self._check is not None:
             self._check()
-        if self._receives and (came := self._status.Get_count()) != self._bytes:
-            raise ValueError(
-                f"a message of {came} bytes came for {self._bytes} bytes\n"
-                "  fix: send and receive tensors of the same shape and dtype"
-            )
+        if self._status is not None and self._receives:
+            came, room = self._status.Get_count(), self._nbytes()
+            if came != room:
+                raise ValueError(
+                    f"a message of {came} bytes came for {room} bytes\n"
+                    "  fix: send and receive tensors of the same shape and dtype"
+                )
 
     def _explained(self, error: Exception) -> Exception:
         """MPI's error in words: its own say nothing of the ranks' arguments."""
@@ -88,14 +93,14 @@ class MPIRequest(Request):
         )
 
     def wait(self, seconds: float) -> None:
-        if not wait_until(self.done, seconds, self._bytes):
+        if not self.done() and not wait_until(self.done, seconds, self._nbytes()):
             self._give_up()
         if self._error is not None:
             raise self._error
 
     def _give_up(self) -> None:
         """A message that has not come is called off; a collective cannot be."""
-        if self._receives:
+        if self._status is not None and self._receives:
             self._request.Cancel()
             self._request.Wait(self._status)
             if not self._status.Is_cancelled():  # it came after all
