@@ -31,7 +31,7 @@ def short_chunks() -> Any:
     """So that short arrays go through in many chunks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_memory, "_CHUNK", 4 * 64 * 3)
-        patch.setattr(shared_memory, "_SMALL", 128)
+        patch.setattr(shared_memory, "_SMALL", 384)
         yield
 
 

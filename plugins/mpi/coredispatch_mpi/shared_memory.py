@@ -38,8 +38,10 @@ from coredispatch_mpi.waiting import advance, moving, wait_until
 __all__ = ["SharedMemory", "shared_memory"]
 
 _MOST_RANKS = 4  # with more of them each has too many others to meet
-_CHUNK = 512 * 1024  # bytes of an array that go through together
-_SMALL = 64 * 1024  # bytes up to which each rank combines the whole: one meeting instead of two
+_CHUNK = 256 * 1024  # bytes of an array that go through together
+# Bytes up to which each of two ranks combines the whole: one meeting instead of two. Of more
+# ranks each reads as many others' elements for that.
+_SMALL = 256 * 1024
 _LINE = 64  # bytes that no two ranks write to
 _OPERATIONS = {name: number for number, name in enumerate(Communicator.operations)}
 _ASKS = 200  # how often a rank looks for the others before it lets anything else go on
@@ -103,7 +105,7 @@ def _layout(size: int) -> dict[str, tuple[type, tuple[int, ...]]]:
         "meetings": (np.int64, (size, _LINE // 8)),
         "heads": (np.int64, (size, 2, _LINE // 8)),
         "calls": (np.int64, (size, KEPT, WIDTH)),
-        "small": (np.uint8, (size, 2, _SMALL)),
+        "small": (np.uint8, (size, 2, _short(size))),
         "parts": (np.uint8, (size, turns, size, _part(size))),
     }
 
@@ -111,6 +113,11 @@ def _layout(size: int) -> dict[str, tuple[type, tuple[int, ...]]]:
 def _part(size: int) -> int:
     """Bytes of a chunk that one rank combines."""
     return _CHUNK // size // _LINE * _LINE
+
+
+def _short(size: int) -> int:
+    """Bytes up to which each rank combines the whole."""
+    return _SMALL // (size - 1) // _LINE * _LINE
 
 
 def _length(size: int) -> int:
@@ -134,6 +141,7 @@ class SharedMemory:
             areas[area] = np.frombuffer(memory, kind, count, at).reshape(shape)
             at += areas[area].nbytes
         self._small_parts, self._parts = areas["small"], areas["parts"]
+        self._short = _short(size)
         #: of the collectives that MPI carries out
         self.calls = Calls(areas["calls"], rank)
         # A memoryview reads and writes whole words, and costs less per element than an array.
@@ -153,7 +161,7 @@ class SharedMemory:
         reduction = _Reduction(self, array, op)
         # A short one asks for nothing more of this rank once its part is there, so that it goes
         # on only when somebody waits for it.
-        at_once = not self._queue and array.nbytes <= _SMALL
+        at_once = not self._queue and array.nbytes <= self._short
         if at_once and self._advancing.acquire(blocking=False):
             try:
                 if not reduction.step():
@@ -198,7 +206,7 @@ class SharedMemory:
         self._calls += 1
         turn = self._calls % 2
         self._heads[2 * self.rank + turn] = _head(array, op)
-        how = self._small if array.nbytes <= _SMALL else self._large
+        how = self._small if array.nbytes <= self._short else self._large
         return how(array, Communicator.operations[op], turn)
 
     def _meet(self) -> Iterator[None]:
@@ -236,7 +244,12 @@ class SharedMemory:
         parts[self.rank][...] = array
         yield from self._meet()
         self._compare(turn)
-        self._silently(combine, parts[0], parts[1], out=array)
+        first, second = parts[0], parts[1]
+        if self.rank == 0:  # the array itself is nearer than its copy
+            first = array
+        elif self.rank == 1:
+            second = array
+        self._silently(combine, first, second, out=array)
         for part in parts[2:]:
             self._silently(combine, array, part, out=array)
 
