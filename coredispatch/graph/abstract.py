@@ -8,6 +8,7 @@ is refused with the line that asks.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -133,6 +134,7 @@ class AbstractRecorder(Recorder):
         self.expand = expand
         self.device: Device | None = None
         self.sources: dict[str, Callable[[], Node]] = {}
+        self.derived: set[str] = set()  # the sources that compute a symbol from a size
         self.sizes: dict[Any, Any] = {}
         self.origin: dict[str, Any] | None = None
         self.kept_whole: set[str] = set()
@@ -193,13 +195,35 @@ class AbstractRecorder(Recorder):
         node.meta["value"] = info
         if isinstance(info, ValueInfo):
             for dim, size in enumerate(info.shape):
-                if isinstance(size, Size) and len(size.terms) == 1 and repr(size) in size.names():
-                    make = lambda dim=dim: self.method("size", (node, dim))  # noqa: E731
-                    self.sources.setdefault(repr(size), make)
+                if isinstance(size, Size):
+                    self._found(node, dim, size)
             return self.tensor(node, info)
         if isinstance(info, Size):
             self.sources.setdefault(repr(info), lambda: node)
         return traced_number(info, self, lambda: node)
+
+    def _found(self, node: Node, dim: int, size: Size) -> None:
+        """A size of an input: it tells its symbol where it is ``factor * symbol + offset``."""
+        line = size.linear()
+        if line is None:
+            return
+        name, factor, offset = line
+        make = lambda: self.method("size", (node, dim))  # noqa: E731
+        if (factor, offset) == (1, 0):
+            if name in self.derived:
+                self.derived.remove(name)
+                del self.sources[name]
+            self.sources.setdefault(name, make)
+        elif name not in self.sources:
+            self.derived.add(name)
+            self.sources[name] = lambda: self._root(make(), size, factor, offset)
+
+    def _root(self, made: Node, size: Size, factor: int, offset: int) -> Any:
+        """The node of the symbol in ``size``, which ``made`` gives."""
+        made.meta.setdefault("value", size)
+        self.sizes[size.terms] = made
+        root = self._computed(operator.sub, made, offset) if offset else made
+        return root if factor == 1 else self._computed(operator.floordiv, root, factor)
 
     def tensor(self, node: Node, info: ValueInfo, inside: Value | None = None) -> Any:
         """A tensor of which ``info`` is known, and that ``node`` stands for."""

@@ -305,11 +305,8 @@ class Expression(Symbol):
         """The value for these values of the symbols."""
         return _value(self.terms, values)
 
-    def solve(self, value: int) -> tuple[str, int] | None:
-        """``(name, n)`` where the expression is ``a * name + b`` and has this value for ``n``.
-
-        None where it is no such expression; ``n`` is rounded down where nothing fits.
-        """
+    def linear(self) -> tuple[str, int, int] | None:
+        """``(name, factor, offset)`` where the expression is ``factor * name + offset``."""
         offset = factor = 0
         name = ""
         for monomial, count in self.terms:
@@ -319,7 +316,15 @@ class Expression(Symbol):
                 name, factor = monomial[0].of, count
             else:
                 return None
-        return (name, (value - offset) // factor) if name else None
+        return (name, factor, offset) if name else None
+
+    def solve(self, value: int) -> tuple[str, int] | None:
+        """``(name, n)`` where the expression is :meth:`linear` and has this value for ``n``.
+
+        None where it is no such expression; ``n`` is rounded down where nothing fits.
+        """
+        found = self.linear()
+        return None if found is None else (found[0], (value - found[2]) // found[1])
 
     def names(self) -> set[str]:
         """The symbols in it."""

@@ -259,6 +259,16 @@ def test_derived_dims() -> None:
     assert shifted.module()(cd.ones(3), cd.ones(2)).tolist() == [2.0, 2.0]
 
 
+def test_a_derived_dim_whose_root_is_no_size_of_an_input() -> None:
+    program = of(lambda x: x[1:] * (x.shape[0] - 1), cd.ones(4), shapes=({0: Dim("h") + 1},))
+    assert program.module()(cd.ones(6)).tolist() == [5.0] * 5
+    assert program.run_decompositions().module()(cd.ones(3)).tolist() == [2.0] * 2
+    program = of(lambda x: x.view(x.shape[0] // 2, 2), cd.ones(4), shapes=({0: 2 * Dim("h")},))
+    assert program.module()(cd.ones(6)).shape == (3, 2)
+    with pytest.raises(GuardError, match=r"2\*h, and it is 5"):
+        program.module()(cd.ones(5))
+
+
 def test_what_dynamic_shapes_may_not_be() -> None:
     x = cd.ones(3, 4)
     with pytest.raises(UserError, match="top-level keys"):

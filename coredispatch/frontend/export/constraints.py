@@ -159,20 +159,8 @@ def _bounds(sign: str, factor: int, offset: int) -> tuple[float, float]:
 
 def _linear(guard: Guard) -> tuple[str, int, int] | None:
     """``(name, factor, offset)`` of ``left - right`` where it is linear in one symbol."""
-    names = guard.names()
     difference = guard.left - guard.right
-    if len(names) != 1 or not isinstance(difference, Size):
-        return None
-    (name,) = names
-    offset = factor = 0
-    for monomial, count in difference.terms:
-        if not monomial:
-            offset = count
-        elif len(monomial) == 1 and monomial[0].kind == "symbol":
-            factor = count
-        else:
-            return None
-    return (name, factor, offset) if factor else None
+    return difference.linear() if isinstance(difference, Size) else None
 
 
 def _two(guard: Guard) -> bool:
