@@ -120,7 +120,23 @@ def _tuple_class(name: str, fields: tuple[str, ...]) -> Any:
     return _once((name, fields), lambda: collections.namedtuple(name, fields))
 
 
-def enumeration(name: str, members: tuple[tuple[str, Any], ...]) -> Any:
-    """An enumeration class with these members."""
-    key = (name, tuple((member, type(value), value) for member, value in members))
-    return _once(key, lambda: enum.Enum(name, members))
+class _Loaded(enum.Enum):
+    """An enumeration of a program that was loaded.
+
+    Its members equal those of the user's class of this name: the program was compiled from it, and
+    gets members of it as arguments.
+    """
+
+    def __eq__(self, other: object) -> Any:
+        if not isinstance(other, enum.Enum):
+            return NotImplemented
+        return (type(self).__name__, self.name) == (type(other).__name__, other.name)
+
+    __hash__ = enum.Enum.__hash__
+
+
+def enumeration(name: str, members: tuple[tuple[str, Any], ...], base: str | None = None) -> Any:
+    """An enumeration class with these members, which are ``base`` (int or str) too."""
+    kind = None if base is None else {"int": int, "str": str}[base]
+    key = (name, kind, tuple((member, type(value), value) for member, value in members))
+    return _once(key, lambda: _Loaded(name, members, type=kind))

@@ -113,7 +113,8 @@ def _value(value: Any, node: Node) -> Any:
     if isinstance(value, enum.Enum):
         cls = type(value)
         members = [[member.name, _value(member.value, node)] for member in cls]
-        return {"enum": [cls.__name__, members, value.name]}
+        base = [kind.__name__ for kind in (int, str) if isinstance(value, kind)]
+        return {"enum": [cls.__name__, members, value.name, *base]}
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -314,10 +315,9 @@ def _read(value: Any, known: dict[str, Node]) -> Any:
             raise GraphError(f"there is no layout {inside!r}")
         return found
     if kind == "enum":
-        name, members, member = inside
-        cls = enumeration(
-            _identifier(name), tuple((_identifier(n), _read(v, known)) for n, v in members)
-        )
+        name, members, member, *base = inside
+        pairs = tuple((_identifier(n), _read(v, known)) for n, v in members)
+        cls = enumeration(_identifier(name), pairs, *base)
         return cls[member]
     if kind == "ellipsis":
         return ...

@@ -11,18 +11,20 @@ from coredispatch.frontend.jit.compiler.annotations import read_type
 from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.module_hooks import HOOKS, attach, script_hooks
 from coredispatch.frontend.jit.script_module import (
+    NO_STATE,
     LibraryScriptModule,
     RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
     library_class,
+    plain_attributes,
 )
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.graph import Graph
+from coredispatch.graph import Graph, GraphError
 from coredispatch.graph.storing import (
     from_document,
     read_function,
@@ -37,11 +39,6 @@ __all__ = ["load", "save"]
 
 
 _FORMAT = "coredispatch script 1"
-#: what of a library module is not its own state
-_NO_STATE = frozenset(
-    "_graph _function _signature _methods _attribute_types original_name training _hooks forward "
-    "_parameter_names _buffer_names _module_names".split()
-)
 
 
 def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
@@ -107,17 +104,23 @@ def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, 
 
 
 def _describe_state(module: Module, found: Any, tensors: dict[str, Any], path: str) -> None:
-    """The plain attributes: those that the graphs use, and of a library module all."""
+    """The plain attributes: of a library module all, else those of types that a program has."""
     library = isinstance(module, LibraryScriptModule)
+    names = plain_attributes(module)
+    if library:
+        members = {**module._parameters, **module._buffers, **module._modules}
+        names = [name for name in module.__dict__ if name not in NO_STATE and name not in members]
     used: Any = module.__dict__.get("_attribute_types", {})
-    names = [name for name in module.__dict__ if name not in _NO_STATE] if library else list(used)
-    members = {**module._parameters, **module._buffers, **module._modules}
     attributes = {}
     for name in names:
-        if name in members:
-            continue
-        key = f"{path}{name}"
-        attributes[name] = _stored_attribute(module.__dict__[name], tensors, key)
+        key, mine = f"{path}{name}", dict[str, Any]()
+        try:
+            attributes[name] = _stored_attribute(module.__dict__[name], mine, key)
+        except GraphError:
+            if library or name in used:
+                raise
+            continue  # a member of an enumeration, say, whose value no file can hold
+        tensors.update(mine)
     found["attributes"] = attributes
     if library:
         found["library"] = _library_name(module)

@@ -66,6 +66,37 @@ def copied_value(value: Any) -> Any:
     return value
 
 
+def plain_attributes(module: Module) -> list[str]:
+    """The attributes of a scripted module that belong to it, in its files and copies too.
+
+    Those that its graphs use, and all others of types that a program can have.
+    """
+    from coredispatch.frontend.jit.compiler.attributes import holds
+
+    state = module.__dict__
+    used = state.get("_attribute_types", {})
+    members = {**module._parameters, **module._buffers, **module._modules}
+    return [
+        name
+        for name, value in state.items()
+        if name not in members
+        and (
+            name in used
+            or name.isidentifier()
+            and name[0] != "_"
+            and name not in NO_STATE
+            and holds(value)
+        )
+    ]
+
+
+#: what of a module is not its own state
+NO_STATE = frozenset(
+    "_graph _function _signature _methods _attribute_types original_name training _hooks forward "
+    "_parameter_names _buffer_names _module_names".split()
+)
+
+
 class GraphMethod:
     """A graph as a function of a module and the arguments of a call."""
 
@@ -376,8 +407,9 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     for name, graph in (("forward", module._graph), *module._methods.items()):
         if graph is not None:
             made._set_method(name, graph.copy())
-    for name, kind in module.__dict__.get("_attribute_types", {}).items():
-        made.__dict__.setdefault("_attribute_types", {})[name] = kind
+    if "_attribute_types" in module.__dict__:
+        made.__dict__["_attribute_types"] = dict(module.__dict__["_attribute_types"])
+    for name in plain_attributes(module):
         made.__dict__[name] = copy.deepcopy(module.__dict__[name], memo)
     for name, parameter in module._parameters.items():
         made.register_parameter(name, copy.deepcopy(parameter, memo))

@@ -5,10 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from coredispatch.frontend.jit.compiler.attributes import (
-    declared_types,
-    holds,
-)
+from coredispatch.frontend.jit.compiler.attributes import constant_names, declared_types, holds
 from coredispatch.frontend.jit.compiler.hooks import compile_hooks, with_hooks
 from coredispatch.frontend.jit.compiler.programs import (
     Program,
@@ -214,7 +211,12 @@ def _hooks(module: Module, made: Any) -> None:
 def _attributes(module: Module, made: Any) -> None:
     """Plain attributes that a program can have; constants are part of the graphs."""
     declared = declared_types(type(module))
-    for name, value in vars(module).items():
+    constants = {  # those of the class too
+        name: getattr(module, name)
+        for name in constant_names(type(module))
+        if hasattr(module, name)
+    }
+    for name, value in {**constants, **vars(module)}.items():
         if name.startswith("_") and name not in declared or name in ("training",):
             continue
         if name in module._parameters or name in module._buffers or name in module._modules:

@@ -273,7 +273,8 @@ class Operations(Statements):
         elif isinstance(left, Val) and isinstance(right, Val):
             if left.constant and right.constant:
                 return Val((left.arg is right.arg) is not negated, BOOL)
-            if NONE not in (a, b) and (left.constant or right.constant):  # numbers and text
+            members = a.name == b.name == "Enum"  # a loaded program has a class of its own
+            if members or NONE not in (a, b) and (left.constant or right.constant):  # numbers, text
                 return self.call(operator.ne if negated else operator.eq, left, right, kind=BOOL)
         return self.call(operator.is_not if negated else operator.is_, left, right, kind=BOOL)
 

@@ -10,6 +10,7 @@ from typing import Any
 from coredispatch.frontend.jit.compiler.types import (
     ANY,
     BOOL,
+    COMPLEX,
     DTYPE,
     FLOAT,
     INT,
@@ -119,7 +120,7 @@ def _of_numbers(name: str, kinds: list[Type], kwargs: dict[str, Any]) -> Type:
     if name in ("min", "max"):
         return FLOAT if FLOAT in kinds else first if len(set(kinds)) == 1 else ANY
     if name == "abs":
-        return first
+        return FLOAT if first == COMPLEX else first
     if name == "round":
         return INT if len(kinds) == 1 and first != TENSOR else first
     if name == "sorted":
