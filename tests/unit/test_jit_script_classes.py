@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
-from typing import Any, Final
+from typing import Any, Final, Optional
 
+import pytest
 from script_cases import reloaded
 
 import coredispatch as cd
@@ -78,3 +80,179 @@ def test_the_size_of_a_complex_number_is_a_float() -> None:
 
     assert cd.jit.script(size)(3 + 4j) == 5.0
     assert cd.jit.script(size).graph.output_node().meta["type"].name == "float"
+
+
+# ---- operators of scripted classes ---------------------------------------------------------------
+
+
+@cd.jit.script
+class Size:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __bool__(self) -> bool:
+        return self.n > 1
+
+    def __int__(self) -> int:
+        return self.n * 10
+
+    def __float__(self) -> float:
+        return self.n * 0.5
+
+    def __round__(self) -> int:
+        return self.n + 7
+
+    def __eq__(self, other: Size) -> bool:  # type: ignore[override]
+        return self.n == other.n
+
+    def __lt__(self, other: Size) -> bool:
+        return self.n < other.n
+
+    def __gt__(self, other: Size) -> bool:
+        return self.n > other.n
+
+    def __lshift__(self, k: int) -> int:
+        return self.n << k
+
+    def __pos__(self) -> int:
+        return self.n + 100
+
+    def __invert__(self) -> int:
+        return self.n + 200
+
+    def __str__(self) -> str:
+        return "Size" + str(self.n)
+
+
+@cd.jit.script
+class Row:
+    def __init__(self, xs: list[int]) -> None:
+        self.xs = xs
+
+    def __len__(self) -> int:
+        return len(self.xs)
+
+    def __contains__(self, x: int) -> bool:
+        return x in self.xs
+
+    def __getitem__(self, i: int) -> int:
+        return self.xs[i]
+
+    def __setitem__(self, i: int, x: int) -> None:
+        self.xs[i] = x
+
+    def __delitem__(self, i: int) -> None:
+        self.xs.pop(i)
+
+    def __iadd__(self, x: int) -> Row:
+        self.xs.append(x)
+        return self
+
+
+@cd.jit.script
+class Plain:
+    def __init__(self, row: list[Size]) -> None:
+        self.row = row
+
+    def __eq__(self, other: Plain) -> bool:  # type: ignore[override]
+        return other.row[0] in self.row
+
+
+@cd.jit.script
+@dataclasses.dataclass(order=True)
+class Pair:
+    name: str
+    size: int
+
+
+def truth(n: int) -> tuple[int, bool, bool, bool, int, int, int, bool]:
+    a, some, steps = Size(n), Row([n]), 0
+    there: Optional[Size] = None  # noqa: UP045
+    if n > 0:
+        there = Size(n)
+    seen = False
+    if there:
+        seen = True
+    b = Size(n + 1)
+    while b:
+        b.n -= 1
+        steps += 1
+    kept = [x.n for x in [a, Size(5)] if x]
+    object_itself = 1 if Plain([a]) else 2
+    return (
+        1 if a else 2,
+        not a,
+        bool(a and some),
+        bool(Row(some.xs[:0]) or a),
+        steps,
+        len(kept),
+        object_itself,
+        seen,
+    )
+
+
+def numbers(n: int) -> tuple[int, float, int, int, int, int, str]:
+    a = Size(n)
+    return int(a), float(a), round(a), a << 2, +a, ~a, f"{a!s:>7}|{str(a)}|" + "{}".format(a)  # noqa: UP032
+
+
+def elements(n: int) -> tuple[list[int], int, bool, bool]:
+    a = Row([n, 2, 3, 4])
+    del a[1]
+    a[0] = 9
+    a += 7
+    a[1] += n
+    return a.xs, len(a), n in a, 9 not in a
+
+
+def equality(n: int) -> tuple[bool, bool, bool, bool, bool, int, int, bool]:
+    a = Size(n)
+    xs = [Size(2), Size(1), a, Size(2)]
+    found, counted = xs.index(Size(2)), xs.count(Size(2))
+    xs.remove(Size(2))
+    return (
+        a in [Size(2), Size(1)],
+        a not in (Size(2), Size(0)),
+        a != Size(1),
+        xs == [Size(1), Size(1), Size(2)],
+        (a, 1) == (Size(2), 1),
+        found,
+        counted,
+        Plain([a]) in [Plain([Size(2)]), Plain([Size(0), a])],
+    )
+
+
+def order(n: int) -> tuple[list[int], list[int], int, int, bool, bool]:
+    xs = [Size(3), Size(n), Size(1), Size(2)]
+    up = [x.n for x in sorted(xs)]
+    xs.sort(reverse=True)
+    return up, [x.n for x in xs], min(xs).n, max(Size(n), Size(1)).n, any(xs), all(xs)
+
+
+def pairs(n: int) -> tuple[bool, bool, bool, str]:
+    a = Pair("a", n)
+    return a == Pair("a", 1), a < Pair("b", 0), a in [Pair("a", 2)], f"{a!r}"
+
+
+@pytest.mark.parametrize("fn", [truth, numbers, elements, equality, order, pairs])
+def test_operators_of_objects_are_their_methods(fn: Any) -> None:
+    """A loaded program has no methods of its own: they are in the graph."""
+    scripted = cd.jit.script(fn)
+    loaded = reloaded(scripted)
+    for n in (0, 1, 2):
+        assert scripted(n) == fn(n) == loaded(n)
+
+
+def test_operators_that_a_class_does_not_have_are_refused() -> None:
+    def whole(n: int) -> int:
+        return int(Row([n]))  # type: ignore[call-overload, no-any-return]
+
+    def place(n: int) -> None:
+        Size(n)[0] = 3  # type: ignore[index]
+
+    with pytest.raises(RuntimeError, match=r"int\(\) cannot convert Row"):
+        cd.jit.script(whole)
+    with pytest.raises(
+        RuntimeError, match="'Size' object has no attribute or method '__setitem__'"
+    ):
+        cd.jit.script(place)

@@ -188,11 +188,9 @@ class Builtins(Overloads):
             assert value.length is not None
             return value.length()
         kind = self.type_of(value)
-        if kind.name == "Class":
-            return self.call_method_of(value, "__len__", [], {})
         if kind.name in ("Tuple", "NamedTuple"):
             return Val(len(kind.args), INT)
-        if kind.name in ("int", "float", "bool", "NoneType", "Optional"):
+        if kind.name in ("int", "float", "bool", "NoneType", "Optional", "Class"):
             raise self.error(f"object of type '{kind}' has no len()")
         return self.call(len, value, kind=INT)
 
@@ -216,6 +214,7 @@ class Builtins(Overloads):
 
     def bool_(self, value: Any = None) -> Any:
         """``bool``."""
+        value = self.condition_of(value)
         return self._number(bool, value, BOOL)
 
     def _number(self, fn: Any, value: Any, kind: Type) -> Any:
@@ -226,7 +225,7 @@ class Builtins(Overloads):
         if isinstance(value, Val) and value.constant and value.type in (INT, FLOAT, BOOL):
             return self.from_python(fn(value.arg))
         found = self.type_of(value)
-        if found.name in ("Optional", "List", "Dict"):
+        if found.name in ("Optional", "List", "Dict", "Class"):
             raise self.error(f"{fn.__name__}() cannot convert {found}")
         if found == TENSOR and kind in (INT, FLOAT):  # eager warns where the history is lost
             value = self.method("item", value)
@@ -299,26 +298,18 @@ class Builtins(Overloads):
 
     def abs_(self, value: Any) -> Any:
         """``abs``."""
-        if self.type_of(value).name == "Class":
-            return self.call_method_of(value, "__abs__", [], {})
         return self._folded(abs, value) or self.call_plain(abs, [value], {})
 
     def str_(self, value: Any = None) -> Any:
         """``str``."""
-        kind = self.type_of(value)
-        if kind == STR:
+        value = self.shown(value)
+        if self.type_of(value) == STR:
             return value
-        if kind.name == "Class" and "__str__" in vars(kind.python):
-            return self.call_method_of(value, "__str__", [], {})
         return self.call(str, self.plain(value), kind=STR)
 
     def print_(self, *values: Any, **kwargs: Any) -> Any:
         """``print``."""
-        given = []
-        for value in values:
-            kind = self.type_of(value)
-            has = kind.name == "Class" and "__str__" in vars(kind.python)
-            given.append(self.str_(value) if has else self.plain(value))
+        given = [self.plain(self.shown(value)) for value in values]
         return self.call(print, *given, kind=NONE, **kwargs)
 
     # -- functions of jit -------------------------------------------------------------------------
@@ -395,7 +386,7 @@ class Builtins(Overloads):
             return self.call(_device(), *args, kind=Type("Device"), **kwargs)
         if issubclass(cls, Module):
             raise self.error(f"class {cls.__name__!r} cannot be instantiated in a compiled program")
-        if cls.__name__ == "Size" and args:
+        if cls.__name__ == "Size" and of_library(cls) and args:
             return args[0]
         if issubclass(cls, BaseException):
             raise self.unsupported("exceptions are supported in raise only")

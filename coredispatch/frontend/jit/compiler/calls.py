@@ -7,6 +7,7 @@ import inspect
 import types
 from typing import Any
 
+from coredispatch.frontend.jit.compiler import comparing
 from coredispatch.frontend.jit.compiler.annotations import (
     annotation_type,
     comment_types,
@@ -114,6 +115,9 @@ class Calls(Attributes):
 
     def call_static(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of a Python function, class or operator."""
+        made = self.object_call(fn, args, kwargs)
+        if made is not NotImplemented:
+            return made
         own = self.builtin(fn)
         if own is not None:
             return own(*args, **kwargs)
@@ -242,7 +246,7 @@ class Calls(Attributes):
         """
         fn = inspect.unwrap(fn)
         code = fn.__code__
-        if code in self.stack:
+        if code in self.stack and fn.__module__ != comparing.__name__:  # elements of elements
             raise self.error(
                 f"function '{fn.__name__}' is called recursively. Recursive calls are not supported"
             )
@@ -358,6 +362,9 @@ class Calls(Attributes):
         found = inspect.getattr_static(cls, name, None)
         if found is None or not inspect.isfunction(found):
             raise self.error(f"'{cls.__name__}' object has no attribute or method '{name}'")
+        made = self.generated(owner, name, args)
+        if made is not NotImplemented:
+            return made
         return self.inline(found, [owner, *args], kwargs, owner=cls)
 
     def call_bound(self, method: Bound, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -375,6 +382,9 @@ class Calls(Attributes):
         if isinstance(receiver, Sizes):
             receiver = self.plain(receiver)
         self._check_item(receiver, name, args)
+        made = self.object_method(receiver, name, args, kwargs)
+        if made is not NotImplemented:
+            return made
         args = self.listed(*args) if kind != TENSOR else args
         found = method_type(kind, name, [self.type_of(a) for a in args], kwargs)
         if name in ("append", "insert"):

@@ -7,7 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.frontend.jit.compiler.blocks import Branch, Writer
+from coredispatch.frontend.jit.compiler.blocks import Branch
+from coredispatch.frontend.jit.compiler.objects import Objects
 from coredispatch.frontend.jit.compiler.types import (
     ANY,
     BOOL,
@@ -26,7 +27,7 @@ FLAGS = {"return": "$returned", "break": "$broke", "continue": "$continued"}
 Details = dict[str, Type]
 
 
-class Control(Writer):
+class Control(Objects):
     """``if`` as a statement and as an expression, ``and``, ``or``, ``not``."""
 
     expr: Any  # of Expressions
@@ -135,7 +136,7 @@ class Control(Writer):
         """``test`` as the condition of an ``if``."""
         value = self.expr(test)
         self.at = test
-        return self.arg_of(value)
+        return self.arg_of(self.condition_of(value))
 
     # -- expressions -----------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class Control(Writer):
         if not others:
             return self._bool(self.expr(first))
         holds, fails = self.details(first)
-        condition = self.arg_of(self.expr(first))
+        condition = self.condition(first)
 
         def right() -> Any:
             self.refine(fails if stop else holds)
@@ -169,6 +170,7 @@ class Control(Writer):
         return self.expr_BoolOp(ast.copy_location(ast.BoolOp(node.op, others), node))
 
     def _bool(self, value: Any) -> Any:
+        value = self.condition_of(value)
         if self.type_of(value) == BOOL:
             return value
         return self.call(bool, value, kind=BOOL)

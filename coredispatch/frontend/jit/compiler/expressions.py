@@ -166,8 +166,11 @@ class Expressions(Operations):
 
     def field(self, part: ast.FormattedValue, values: list[Any]) -> str:
         """One ``{...}`` of an f-string for ``str.format``; ``values`` gets what it shows."""
-        values.append(self.expr(part.value))
-        text = "{" + ("" if part.conversion == -1 else f"!{chr(part.conversion)}")
+        value = self.expr(part.value)
+        words = self.shown(value, "__repr__" if part.conversion == ord("r") else "__str__")
+        values.append(words)
+        plain = part.conversion == -1 or words is not value
+        text = "{" + ("" if plain else f"!{chr(part.conversion)}")
         if part.format_spec is not None:
             assert isinstance(part.format_spec, ast.JoinedStr)
             text += ":"

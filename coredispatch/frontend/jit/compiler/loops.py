@@ -200,7 +200,11 @@ class Loops(Control):
                 return False
             if self.truth(value) is None:
                 left = value if left is None else self.call(operator.or_, left, value, kind=BOOL)
-        again = (lambda: Val(True, BOOL)) if test is None else (lambda: self.expr(test))
+        again = (
+            (lambda: Val(True, BOOL))
+            if test is None
+            else (lambda: self.condition_of(self.expr(test)))
+        )
         if left is None:
             return self.arg_of(again())
         if test is None:

@@ -53,6 +53,7 @@ _UNARY: dict[Any, Any] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
 }
+_UNARY_METHODS = {ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__"}
 _NUMBERS = (BOOL, INT, FLOAT, COMPLEX)
 #: the method of an operator, and of its reflected form, that a class may define
 _METHODS = {
@@ -67,6 +68,8 @@ _METHODS = {
     ast.BitAnd: ("__and__", "__rand__"),
     ast.BitOr: ("__or__", "__ror__"),
     ast.BitXor: ("__xor__", "__rxor__"),
+    ast.LShift: ("__lshift__", "__rlshift__"),
+    ast.RShift: ("__rshift__", "__rrshift__"),
     ast.Lt: ("__lt__", "__gt__"),
     ast.LtE: ("__le__", "__ge__"),
     ast.Gt: ("__gt__", "__lt__"),
@@ -99,6 +102,8 @@ class Operations(Statements):
         if own is not None:
             return own
         left, right = self.listed(left, right)
+        if kind is ast.Mod and self.type_of(left) == STR:
+            right = self.shown(right)
         result = self.binary_type(kind, left, right)
         fn = _BINARY[kind]
         folded = self._folded(fn, left, right)
@@ -116,9 +121,20 @@ class Operations(Statements):
             if isinstance(one, Val) and one.type.name == "Class":
                 if name in vars(one.type.python):
                     return self.call_method_of(one, name, [other], {})
-                if kind in (ast.Eq, ast.NotEq):
-                    continue
+                if kind is ast.NotEq and "__eq__" in vars(one.type.python):
+                    equal = self.call_method_of(one, "__eq__", [other], {})
+                    return self.negated(equal)
         return None
+
+    def negated(self, value: Any) -> Any:
+        """``not value``."""
+        value = self.condition_of(value)
+        known = self.truth(value)
+        return (
+            Val(not known, BOOL)
+            if known is not None
+            else self.call(operator.not_, value, kind=BOOL)
+        )
 
     def _folded(self, fn: Any, *values: Any) -> Val | None:
         """The result for constants, None where it takes a run."""
@@ -188,14 +204,11 @@ class Operations(Statements):
         value = self.expr(node.operand)
         self.at = node
         if isinstance(node.op, ast.Not):
-            known = self.truth(value)
-            if known is not None:
-                return Val(not known, BOOL)
-            return self.call(operator.not_, value, kind=BOOL)
+            return self.negated(value)
         (value,) = self.listed(value)
         kind = self.type_of(value)
-        if kind.name == "Class" and isinstance(node.op, ast.USub):
-            return self.call_method_of(value, "__neg__", [], {})
+        if kind.name == "Class":
+            return self.call_method_of(value, _UNARY_METHODS[type(node.op)], [], {})
         if not (kind in (TENSOR, NUMBER, ANY) or kind in _NUMBERS):
             raise self.error(f"bad operand type for unary operator: {kind}")
         fn = _UNARY[type(node.op)]
@@ -230,12 +243,16 @@ class Operations(Statements):
             return self._contains(left, right, kind is ast.NotIn)
         if kind in (ast.Is, ast.IsNot):
             return self._identical(left, right, kind is ast.IsNot)
-        own = self._own_operator(kind, left, right)
+        a, b = self.type_of(left), self.type_of(right)
+        own = None if a.name == "Optional" else self._own_operator(kind, left, right)
         if own is not None:
             return own
-        a, b = self.type_of(left), self.type_of(right)
         if kind in (ast.Eq, ast.NotEq) and NONE in (a, b):
             return self._identical(left, right, kind is ast.NotEq)
+        if kind in (ast.Eq, ast.NotEq):
+            equal = self.object_equality(left, right)
+            if equal is not NotImplemented:
+                return self.negated(equal) if kind is ast.NotEq else equal
         left, right = self.listed(left, right)
         fn = _COMPARE[kind]
         if (
@@ -284,8 +301,10 @@ class Operations(Statements):
             return Val(bool(known) is not negated, BOOL)
         if isinstance(place, Static):
             raise self.no_value(place)
-        found = self.call(operator.contains, place, item, kind=BOOL)
-        return self.call(operator.not_, found, kind=BOOL) if negated else found
+        found = self.object_contains(item, place)
+        if found is NotImplemented:
+            found = self.call(operator.contains, place, item, kind=BOOL)
+        return self.negated(found) if negated else self.condition_of(found)
 
     # -- subscripts ------------------------------------------------------------------------------
 

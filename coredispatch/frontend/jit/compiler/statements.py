@@ -34,6 +34,8 @@ _AUGMENTED = {
     ast.BitAnd: operator.iand,
     ast.BitOr: operator.ior,
     ast.BitXor: operator.ixor,
+    ast.LShift: operator.ilshift,
+    ast.RShift: operator.irshift,
 }
 #: what a statement is called in the message that refuses it
 _REFUSED = {
@@ -141,8 +143,8 @@ class Statements(Loops):
         """The message of an exception."""
         values = [self.expr(arg) for arg in args]
         if len(values) == 1:
-            return self.call(str, values[0])
-        return self.call(str, Items(tuple(values)))
+            return self.call(str, self.shown(values[0]))
+        return self.call(str, self.shown(Items(tuple(values))))
 
     def stmt_Assert(self, node: ast.Assert) -> None:
         """``assert``, and what is known where it held."""
@@ -253,9 +255,16 @@ class Statements(Loops):
                 self.check_items(place, value)
             else:
                 self.check_item(place, value)
-            self.call(operator.setitem, place, index, self.plain(value), kind=NONE)
+            self.set_item(place, index, self.plain(value))
         else:
             raise self.unsupported(f"assignment to {type(target).__name__} isn't supported", target)
+
+    def set_item(self, place: Any, index: Any, value: Any) -> None:
+        """``place[index] = value``."""
+        if self.type_of(place).name == "Class":
+            self.call_method_of(place, "__setitem__", [index, value], {})
+        else:
+            self.call(operator.setitem, place, index, value, kind=NONE)
 
     def check_items(self, place: Any, value: Any) -> None:
         """A part of a list takes a list of the same type."""
@@ -373,7 +382,7 @@ class Statements(Loops):
             place, index = self.expr(target.value), self.index(target.slice)
             self.at = node
             value = self.augmented(node, self.subscript(place, index))
-            self.call(operator.setitem, place, index, value, kind=NONE)
+            self.set_item(place, index, value)
             return
         self.assign(target, self.augmented(node, self.expr(read)))
 
@@ -383,6 +392,8 @@ class Statements(Loops):
         self.at = node
         kind = type(node.op)
         in_place = _AUGMENTED.get(kind)
+        if in_place is not None and self.defines(left, f"__{in_place.__name__}__"):
+            return self.call_method_of(left, f"__{in_place.__name__}__", [right], {})
         mutable = self.type_of(left) in (TENSOR, ANY) or self.type_of(left).name == "List"
         if in_place is None or not mutable or not isinstance(left, Val):
             return self.binary(kind, left, right)
@@ -397,7 +408,12 @@ class Statements(Loops):
             if isinstance(target, ast.Name):
                 self.frame.env[target.id] = Missing(f"undefined value {target.id}")
             elif isinstance(target, ast.Subscript):
-                self.call(operator.delitem, self.expr(target.value), self.index(target.slice))
+                place, index = self.expr(target.value), self.index(target.slice)
+                self.at = target
+                if self.type_of(place).name == "Class":
+                    self.call_method_of(place, "__delitem__", [index], {})
+                else:
+                    self.call(operator.delitem, place, index)
             else:
                 raise self.unsupported("del of an attribute isn't supported", node)
 
