@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from coredispatch.registry.model.errors import (
     RequirementError,
 )
 from coredispatch.registry.model.scalars import stored
+from coredispatch.registry.model.sizes import Symbol
 from coredispatch.registry.model.spelling import keeps_order
 from coredispatch.registry.wiring import HOOKS
 
@@ -114,6 +116,8 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
                 array = array.astype(numpy_dtype(default_dtype()))
             elif array.dtype == np.complex128:
                 array = array.astype(numpy_dtype(default_dtype().to_complex()))
+    if array.dtype.kind == "O" and all(isinstance(i, (int, float, Symbol)) for i in array.flat):
+        return array  # with sizes of a program that is followed without data
     if array.dtype.kind in "OUSM":
         raise DTypeError(
             f"tensor(): cannot make a tensor from data of type {_kind(data)}",
@@ -209,8 +213,23 @@ def tensor(
         if wanted is not None or device is not None:
             result = result.to(device=device, dtype=wanted)
         return result.requires_grad_(requires_grad)
-    result = _on_device(_array_of(data, wanted), device)
+    array = _array_of(data, wanted)
+    if array.dtype.kind == "O":
+        result = _of_symbols(array, wanted, device)
+    else:
+        result = _on_device(array, device)
     return requiring(result, requires_grad)
+
+
+def _of_symbols(array: np.ndarray[Any, Any], dtype: DType | None, device: Any) -> Tensor:
+    """Numbers with sizes among them that are not known yet: operators make the tensor."""
+    if dtype is None:
+        whole = all(isinstance(item, Integral) for item in array.flat)
+        dtype = int64 if whole else default_dtype()
+    full = TABLE.operator("full")
+    parts = [full((), item, dtype=dtype, device=device) for item in array.flat]
+    made: Tensor = parts[0] if not array.ndim else TABLE.operator("stack")(parts)
+    return made.reshape(array.shape)
 
 
 def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:

@@ -256,13 +256,13 @@ class AbstractRecorder(Recorder):
             made.meta.setdefault("value", self.symbols.symbol(name, None))
         return made
 
-    def _computed(self, function: Any, a: Any, b: Any) -> Any:
-        key = (function, a, b)
+    def _computed(self, function: Any, *sides: Any) -> Any:
+        key = (function, *sides)
         if key not in self.sizes:
-            self.sizes[key] = node = self.function(function, (a, b))
-            sides = [n.meta.get("value") if isinstance(n, Node) else n for n in (a, b)]
-            if None not in sides:
-                node.meta["value"] = function(*sides)
+            self.sizes[key] = node = self.function(function, sides)
+            known = [n.meta.get("value") if isinstance(n, Node) else n for n in sides]
+            if None not in known:
+                node.meta["value"] = function(*known)
         return self.sizes[key]
 
     def _noted(self, node: Node) -> Node:

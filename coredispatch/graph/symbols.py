@@ -4,6 +4,9 @@ A :class:`Size` is an integer expression over named symbols, in a normal form: a
 atoms are symbols and the quotients and remainders that do not simplify. Two sizes that are equal
 for all values have one normal form, so most questions answer themselves. What is left is answered
 by the example, and kept as a :class:`Guard`: the program holds where the answer is the same.
+
+Fractions and floats make a :class:`Ratio`, which keeps every operation as the program has it: in
+floating point another order gives other digits.
 """
 
 from __future__ import annotations
@@ -11,12 +14,30 @@ from __future__ import annotations
 import numbers
 import operator
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
-from typing import Any, NamedTuple
+from math import inf, isinf
+from typing import Any
 
 from coredispatch._frames import in_package
+from coredispatch.graph.terms import (
+    OPERATIONS,
+    Atom,
+    Terms,
+    built,
+    fractional,
+    interval,
+    names_of,
+    number_of,
+    product_of,
+    quotient,
+    read_terms,
+    sum_of,
+    terms_data,
+    text_of,
+    times,
+    value_of,
+)
 from coredispatch.plugin import Symbol, Value
 from coredispatch.registry import TABLE
 
@@ -41,98 +62,6 @@ _ASKED: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-class _Atom(NamedTuple):
-    """A symbol (``kind`` "symbol", ``of`` its name), or an operation on two expressions."""
-
-    kind: str
-    of: Any
-
-
-#: an expression: products of atoms with their factors, sorted
-_Terms = tuple[tuple[tuple[_Atom, ...], int], ...]
-_OPERATIONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "floordiv": ("//", operator.floordiv),
-    "mod": ("%", operator.mod),
-    "truediv": ("/", operator.truediv),
-    "pow": ("**", operator.pow),
-}
-
-
-def _normal(found: dict[tuple[_Atom, ...], int]) -> _Terms:
-    return tuple(sorted(((m, c) for m, c in found.items() if c), key=repr))
-
-
-def _sum(a: _Terms, b: _Terms, factor: int = 1) -> _Terms:
-    found = dict(a)
-    for monomial, count in b:
-        found[monomial] = found.get(monomial, 0) + factor * count
-    return _normal(found)
-
-
-def _product(a: _Terms, b: _Terms) -> _Terms:
-    found: dict[tuple[_Atom, ...], int] = {}
-    for one, m in a:
-        for other, n in b:
-            key = tuple(sorted((*one, *other), key=repr))
-            found[key] = found.get(key, 0) + m * n
-    return _normal(found)
-
-
-def _number(terms: _Terms) -> int | None:
-    """The value of an expression without symbols."""
-    if not terms:
-        return 0
-    return terms[0][1] if len(terms) == 1 and not terms[0][0] else None
-
-
-def _quotient(a: _Terms, b: _Terms) -> _Terms | None:
-    """``a / b`` where ``b`` is one product that divides every term of ``a``, else None."""
-    if len(b) != 1:
-        return () if not a else ((((), 1),) if a == b else None)
-    ((below, factor),) = b
-    found = {}
-    for monomial, count in a:
-        rest = list(monomial)
-        for atom in below:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if count % factor:
-            return None
-        found[tuple(rest)] = count // factor
-    return _normal(found)
-
-
-def _text(terms: _Terms) -> str:
-    parts = []
-    for monomial, count in terms:
-        atoms = [_atom_text(atom) for atom in monomial]
-        factors = ([] if count == 1 and atoms else [str(count)]) + atoms
-        parts.append("*".join(factors))
-    return " + ".join(parts).replace("+ -", "- ") or "0"
-
-
-def _atom_text(atom: _Atom) -> str:
-    if atom.kind == "symbol":
-        return str(atom.of)
-    sign = _OPERATIONS[atom.kind][0]
-    return f"(({_text(atom.of[0])}) {sign} ({_text(atom.of[1])}))"
-
-
-def _value(terms: _Terms, values: dict[str, Any]) -> Any:
-    total: Any = 0
-    for monomial, count in terms:
-        product: Any = count
-        for atom in monomial:
-            if atom.kind == "symbol":
-                product *= values[atom.of]
-            else:
-                a, b = (_value(part, values) for part in atom.of)
-                product *= _OPERATIONS[atom.kind][1](a, b)
-        total += product
-    return total
 
 
 @dataclass
@@ -163,15 +92,15 @@ class Guard:
     def names(self) -> set[str]:
         """The symbols in it."""
         sides = (self.left, self.right)
-        return {name for side in sides for name in _names(_terms(side))}
+        return {name for side in sides for name in names_of(_terms(side))}
 
     def holds(self, values: dict[str, Any]) -> bool:
         """Whether it is so for these values of the symbols."""
-        left, right = (_value(_terms(side), values) for side in (self.left, self.right))
+        left, right = (value_of(_terms(side), values) for side in (self.left, self.right))
         return _ASKED[self.sign](left, right)
 
     def __str__(self) -> str:
-        return f"{_text(_terms(self.left))} {self.sign} {_text(_terms(self.right))}"
+        return f"{text_of(_terms(self.left))} {self.sign} {text_of(_terms(self.right))}"
 
 
 class SymbolTable:
@@ -195,7 +124,7 @@ class SymbolTable:
     def symbol(self, name: str, example: Any, least: float = 0, greatest: float = inf) -> Size:
         """The size ``name``, which is ``example`` in the example."""
         self.variables.setdefault(name, Variable(name, example, least, greatest))
-        return self.size(((((_Atom("symbol", name),), 1)),), self)
+        return self.size(((((Atom("symbol", name),), 1)),), self)
 
     @property
     def examples(self) -> dict[str, Any]:
@@ -210,7 +139,7 @@ class SymbolTable:
         ):
             self.guards.append(Guard(sign, left, right, self.source(), forced))
 
-    def bounds(self, terms: _Terms, floor: float = 2) -> tuple[float, float]:
+    def bounds(self, terms: Terms, floor: float = 2) -> tuple[float, float]:
         """The least and the greatest value that an expression may have.
 
         Operators take sizes to be at least 2 (``floor``): whether one is 0 or 1 is asked wherever
@@ -221,31 +150,33 @@ class SymbolTable:
             least, most = 1.0, 1.0
             for atom in monomial:
                 one, other = self._atom_bounds(atom, floor)
-                ends = [_times(a, b) for a in (least, most) for b in (one, other)]
+                ends = [times(a, b) for a in (least, most) for b in (one, other)]
                 least, most = min(ends), max(ends)
-            ends = [_times(least, count), _times(most, count)]
+            ends = [times(least, count), times(most, count)]
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def _atom_bounds(self, atom: _Atom, floor: float) -> tuple[float, float]:
+    def _atom_bounds(self, atom: Atom, floor: float) -> tuple[float, float]:
         if atom.kind == "symbol":
             variable = self.variables[atom.of]
             return max(variable.least, floor), variable.greatest
-        (a, b), (c, d) = (self.bounds(part, floor) for part in atom.of)
-        if atom.kind == "mod" and c > 0:
-            return 0, d - 1
-        if atom.kind == "floordiv" and c > 0 and a >= 0:
-            return (a // d if d != inf else 0), (b // c if b != inf else inf)
-        return -inf, inf
+        if atom.kind == "number":
+            return atom.of, atom.of
+        if len(atom.of) == 1:
+            low, high = self.bounds(atom.of[0], floor)
+            whole = OPERATIONS[atom.kind][1]
+            return low if isinf(low) else whole(low), high if isinf(high) else whole(high)
+        one, other = (self.bounds(part, floor) for part in atom.of)
+        return interval(atom.kind, *one, *other)
 
     def ask(self, sign: str, left: Any, right: Any) -> bool:
         """The answer to ``left sign right``: what always holds, else what the example says."""
-        difference = _sum(_terms(left), _terms(right), -1)
+        difference = sum_of(_terms(left), _terms(right), -1)
         low, high = self.bounds(difference, 0 if _asked_by_program() else 2)
         for answer, certain in ((True, _always(sign, low, high)), (False, _never(sign, low, high))):
             if certain:
                 return answer
-        held = _ASKED[sign](_value(difference, self.examples), 0)
+        held = _ASKED[sign](value_of(difference, self.examples), 0)
         self.guard(sign if held else _NEGATED[sign], left, right)
         return held
 
@@ -256,10 +187,6 @@ def _asked_by_program() -> bool:
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return frame is not None and not in_package(frame.f_code.co_filename)
-
-
-def _times(a: float, b: float) -> float:
-    return 0.0 if 0 in (a, b) else a * b
 
 
 def _always(sign: str, low: float, high: float) -> bool:
@@ -277,33 +204,36 @@ def _never(sign: str, low: float, high: float) -> bool:
     return _always(_NEGATED[sign], low, high)
 
 
-def _terms(value: Any) -> _Terms:
+def _terms(value: Any) -> Terms:
     if isinstance(value, Expression):
         return value.terms
+    if type(value) is float:
+        return (((Atom("number", value),), 1),)
     return ((((), int(value))),) if value else ()
 
 
 class Expression(Symbol):
     """An expression over the symbols of a table.
 
-    Arithmetic with ints and expressions of one table gives expressions, or an int where the symbols
-    cancel. Comparisons give what always holds, else the answer of the example, which becomes a
-    guard. So does ``int(size)``: the program then holds for that number only.
+    Arithmetic with numbers and expressions of one table gives expressions, or an int where the
+    symbols cancel; so do ``math.floor``, ``math.ceil``, ``math.trunc`` and ``round``. Comparisons
+    give what always holds, else the answer of the example, which becomes a guard. So does
+    ``int(size)``: the program then holds for that number only.
     """
 
     __slots__ = ("table", "terms")
 
-    def __init__(self, terms: _Terms, table: SymbolTable) -> None:
+    def __init__(self, terms: Terms, table: SymbolTable) -> None:
         self.terms, self.table = terms, table
 
     @property
     def example(self) -> Any:
         """The value in the example."""
-        return _value(self.terms, self.table.examples)
+        return value_of(self.terms, self.table.examples)
 
     def value(self, values: dict[str, Any]) -> Any:
         """The value for these values of the symbols."""
-        return _value(self.terms, values)
+        return value_of(self.terms, values)
 
     def linear(self) -> tuple[str, int, int] | None:
         """``(name, factor, offset)`` where the expression is ``factor * name + offset``."""
@@ -328,46 +258,60 @@ class Expression(Symbol):
 
     def names(self) -> set[str]:
         """The symbols in it."""
-        return set(_names(self.terms))
+        return set(names_of(self.terms))
 
-    def build(self, leaf: Callable[[str], Any], apply: Callable[[Any, Any, Any], Any]) -> Any:
-        """The expression as calls ``apply(function, a, b)`` over ``leaf(name)`` and ints."""
-        return _built(self.terms, leaf, apply)
+    def build(self, leaf: Callable[[str], Any], apply: Callable[..., Any]) -> Any:
+        """The expression as calls ``apply(function, *sides)`` over ``leaf(name)`` and numbers."""
+        return built(self.terms, leaf, apply)
 
-    def _made(self, terms: _Terms) -> Any:
-        number = _number(terms)
+    def _made(self, terms: Terms) -> Any:
+        number = number_of(terms)
         if number is not None:
             return number
-        return (self.table.ratio if _fractional(terms) else self.table.size)(terms, self.table)
+        return (self.table.ratio if fractional(terms) else self.table.size)(terms, self.table)
+
+    def _combined(self, kind: str, a: Any, b: Any) -> Any:
+        """``a + b``, ``a - b`` or ``a * b``."""
+        if not (_operand(a) and _operand(b)):
+            return NotImplemented
+        if _real(a) or _real(b):
+            return self._kept(kind, a, b)
+        one, other = _terms(a), _terms(b)
+        if kind == "mul":
+            return self._made(product_of(one, other))
+        return self._made(sum_of(one, other, 1 if kind == "add" else -1))
+
+    def _kept(self, kind: str, *sides: Any) -> Any:
+        """The operation as it is."""
+        return self._made((((Atom(kind, tuple(map(_terms, sides))),), 1),))
 
     def _divided(self, kind: str, a: Any, b: Any) -> Any:
         if not (_operand(a) and _operand(b)):
             return NotImplemented
-        above, below = _terms(a), _terms(b)
-        if not below:
-            raise ZeroDivisionError(f"{_text(above)} divided by 0")
-        exact = _quotient(above, below)
+        if not isinstance(b, Expression) and not b:
+            raise ZeroDivisionError(f"{text_of(_terms(a))} divided by 0")
+        exact = None if _real(a) or _real(b) else quotient(_terms(a), _terms(b))
         if exact is not None and kind in ("floordiv", "mod"):
             return self._made(exact if kind == "floordiv" else ())
-        return self._made((((_Atom(kind, (above, below)),), 1),))
+        return self._kept(kind, a, b)
 
     def __add__(self, other: Any) -> Any:
-        return self._made(_sum(self.terms, _terms(other))) if _operand(other) else NotImplemented
+        return self._combined("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combined("add", other, self)
 
     def __sub__(self, other: Any) -> Any:
-        if not _operand(other):
-            return NotImplemented
-        return self._made(_sum(self.terms, _terms(other), -1))
+        return self._combined("sub", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return self._combined("sub", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        if not _operand(other):
-            return NotImplemented
-        return self._made(_product(self.terms, _terms(other)))
+        return self._combined("mul", self, other)
 
-    __radd__, __rmul__ = __add__, __mul__
+    def __rmul__(self, other: Any) -> Any:
+        return self._combined("mul", other, self)
 
     def __neg__(self) -> Any:
         return self * -1
@@ -400,12 +344,38 @@ class Expression(Symbol):
         return self._divided("truediv", other, self)
 
     def __pow__(self, other: Any) -> Any:
-        if type(other) is int and 0 <= other <= 8:
-            result: Any = 1
-            for _ in range(other):
-                result = self * result
-            return result
-        return self._forced() ** other
+        if not _operand(other):
+            return NotImplemented if isinstance(other, Value) else self._forced() ** other
+        if _real(self) or _real(other):
+            return self._kept("pow", self, other)
+        if isinstance(other, Expression):
+            return self._forced() ** other
+        if other < 0:
+            return self._kept("pow", self, float(other))
+        result: Any = 1
+        for _ in range(other if other <= 8 else 0):
+            result = self * result
+        return result if other <= 8 else self._kept("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented if isinstance(other, Value) else other ** self._forced()
+        return self._kept("pow", float(other), self) if _real(other) else other ** self._forced()
+
+    def __floor__(self) -> Any:
+        return self._whole("floor")
+
+    def __ceil__(self) -> Any:
+        return self._whole("ceil")
+
+    def __trunc__(self) -> Any:
+        return self._whole("trunc")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._whole("round") if digits is None else round(self._forced(), digits)
+
+    def _whole(self, kind: str) -> Any:
+        return self._kept(kind, self) if _real(self) else self
 
     def __eq__(self, other: object) -> Any:
         return self.table.ask("==", self, other) if _operand(other) else NotImplemented
@@ -447,7 +417,7 @@ class Expression(Symbol):
         return float(self._forced())
 
     def __repr__(self) -> str:
-        return _text(self.terms)
+        return text_of(self.terms)
 
     def __copy__(self) -> Expression:
         return self
@@ -463,7 +433,7 @@ class Size(Expression):
 
 
 class Ratio(Expression):
-    """A fraction of sizes, a number for operators."""
+    """A fraction of sizes, or a float computed from them: a number for operators."""
 
     __slots__ = ()
 
@@ -500,45 +470,13 @@ numbers.Integral.register(Size)
 numbers.Real.register(Ratio)
 
 
-def _fractional(terms: _Terms) -> bool:
-    return any(
-        atom.kind == "truediv" or (atom.kind != "symbol" and any(map(_fractional, atom.of)))
-        for monomial, _ in terms
-        for atom in monomial
-    )
-
-
 def _operand(value: Any) -> bool:
-    return isinstance(value, Expression) or type(value) in (int, bool)
+    return isinstance(value, Expression) or type(value) in (int, bool, float)
 
 
-def _names(terms: _Terms) -> Iterable[str]:
-    for monomial, _ in terms:
-        for atom in monomial:
-            if atom.kind == "symbol":
-                yield atom.of
-            else:
-                for part in atom.of:
-                    yield from _names(part)
-
-
-def _built(terms: _Terms, leaf: Any, apply: Any) -> Any:
-    total: Any = None
-    for monomial, count in terms:
-        product: Any = None
-        for atom in monomial:
-            if atom.kind == "symbol":
-                factor = leaf(atom.of)
-            else:
-                sides = [_built(part, leaf, apply) for part in atom.of]
-                factor = apply(_OPERATIONS[atom.kind][1], *sides)
-            product = factor if product is None else apply(operator.mul, product, factor)
-        if product is None:
-            product = count
-        elif count != 1:
-            product = apply(operator.mul, product, count)
-        total = product if total is None else apply(operator.add, total, product)
-    return 0 if total is None else total
+def _real(value: Any) -> bool:
+    """Whether arithmetic with it is that of floats."""
+    return type(value) is float or isinstance(value, Ratio)
 
 
 # ---- as data -------------------------------------------------------------------------------------
@@ -548,36 +486,14 @@ def to_data(value: Any) -> Any:
     """An int, or an expression, as lists, text and numbers."""
     if not isinstance(value, Expression):
         return value
-    return {"terms": _terms_data(value.terms)}
-
-
-def _terms_data(terms: _Terms) -> Any:
-    return [[[_atom_data(atom) for atom in monomial], count] for monomial, count in terms]
-
-
-def _atom_data(atom: _Atom) -> Any:
-    inside = atom.of if atom.kind == "symbol" else [_terms_data(part) for part in atom.of]
-    return [atom.kind, inside]
+    return {"terms": terms_data(value.terms)}
 
 
 def from_data(data: Any, table: SymbolTable) -> Any:
     """What :func:`to_data` wrote, over the symbols of ``table``; raises ``KeyError`` for others."""
     if not isinstance(data, dict):
         return data
-    terms = _read_terms(data["terms"])
-    for name in _names(terms):
+    terms = read_terms(data["terms"])
+    for name in names_of(terms):
         table.variables[name]
-    return (Ratio if _fractional(terms) else Size)(terms, table)
-
-
-def _read_terms(data: Any) -> _Terms:
-    return _normal({tuple(_read_atom(atom) for atom in monomial): int(n) for monomial, n in data})
-
-
-def _read_atom(data: Any) -> _Atom:
-    kind, inside = data
-    if kind == "symbol":
-        return _Atom("symbol", str(inside))
-    if kind not in _OPERATIONS:
-        raise KeyError(kind)
-    return _Atom(kind, tuple(_read_terms(part) for part in inside))
+    return (Ratio if fractional(terms) else Size)(terms, table)

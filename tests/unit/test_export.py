@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -267,6 +268,45 @@ def test_a_derived_dim_whose_root_is_no_size_of_an_input() -> None:
     assert program.module()(cd.ones(6)).shape == (3, 2)
     with pytest.raises(GuardError, match=r"2\*h, and it is 5"):
         program.module()(cd.ones(5))
+
+
+def scaled(x: Any) -> Any:
+    n = x.shape[0]
+    fractions = cd.full((n,), 1 / n) + n**0.5 + 2**-0.5 * n - (n * 0.3 + 0.1) / 2.5 + n**-1
+    counts = cd.tensor([n, 2]).sum() + cd.tensor(0.5 * n) + round(n * 0.5) + math.ceil(n / 2)
+    return fractions * counts + x.quantile(0.5), x.repeat_interleave(2)
+
+
+def test_floats_of_open_sizes_are_computed_at_the_run(tmp_path: Path) -> None:
+    program = of(scaled, cd.arange(5.0), shapes=({0: BATCH},))
+    cd.export.save(program, tmp_path / "program")
+    loaded = cd.export.load(tmp_path / "program")
+    for n in (1, 7):
+        x = cd.arange(float(n))
+        for made in (program, loaded, program.run_decompositions()):
+            for got, wanted in zip(made.module()(x), scaled(x), strict=True):
+                assert got.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.Upsample(scale_factor=2),
+        nn.Upsample(scale_factor=1.5, mode="bilinear"),
+        lambda x: F.interpolate(x, size=(x.shape[2] * 2, 3), mode="bilinear"),
+        lambda x: F.interpolate(x[..., 0], size=x.shape[2] * 2),
+    ],
+    ids=["factor", "fraction", "sizes", "size"],
+)
+def test_images_of_open_sizes_are_resampled(function: Any) -> None:
+    program = of(function, cd.ones(1, 2, 4, 5), shapes=({2: Dim("h"), 3: Dim("w")},))
+    x = cd.arange(84.0).reshape(1, 2, 6, 7)
+    assert program.module()(x).tolist() == function(x).tolist()
+
+
+def test_a_number_that_the_program_needs_of_a_size_is_named() -> None:
+    with pytest.raises(UserError, match=r"\(batch / 2\) == 2.5 .*test_export.py"):
+        of(lambda x: x * int(x.shape[0] / 2), cd.ones(5), shapes=({0: BATCH},))
 
 
 def test_what_dynamic_shapes_may_not_be() -> None:

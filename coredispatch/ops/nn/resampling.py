@@ -58,7 +58,12 @@ def _new_sizes(shape: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[flo
             fix=f"give one number, or {n} of them",
         )
     factors = tuple([float(f) for f in factors])
-    return tuple(floor(s * f) for s, f in zip(spatial, factors)), list(factors)
+    return tuple(_scaled(s, f) for s, f in zip(spatial, factors)), list(factors)
+
+
+def _scaled(size: int, factor: float) -> int:
+    # An open size times an int is an expression that most rules know.
+    return size * int(factor) if factor.is_integer() else floor(size * factor)
 
 
 def _ratio(source: int, target: int, factor: float | None) -> float:
@@ -239,7 +244,7 @@ def interpolate(
         raise ArgumentError(
             f"recompute_scale_factor has no meaning with size={size}", fix="give scale_factor"
         )
-    if min(sizes) < 1 or 0 in input.shape[2:]:
+    if any(n < 1 for n in sizes) or 0 in input.shape[2:]:
         raise ShapeError(
             f"the output of an input of shape {tuple(input.shape)} would have size {sizes}",
             fix="only the batch and the channels may be empty",

@@ -270,7 +270,7 @@ def repeat_interleave(
         counts = counts[0]
     if isinstance(counts, int):
         as_size(counts, "repeats")
-        _check_output_size([counts] * length, output_size)
+        _check_output_size(counts * length, output_size)
         sizes = (*self.shape[: d + 1], counts, *self.shape[d + 1 :])
         x = shape.expand(shape.unsqueeze(self, d + 1), sizes)
         return shape.flatten(x.clone(), d, d + 1)
@@ -280,14 +280,14 @@ def repeat_interleave(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
             fix="give one number, or one for each slice",
         )
-    _check_output_size(counts, output_size)
+    _check_output_size(sum(counts), output_size)
     return lazy.index_select(self, d, _runs(counts, self.device))
 
 
-def _check_output_size(counts: Sequence[int], output_size: int | None) -> None:
-    if output_size is not None and output_size != sum(counts):
+def _check_output_size(total: int, output_size: int | None) -> None:
+    if output_size is not None and output_size != total:
         raise ShapeError(
-            f"the repeats add up to {sum(counts)}, not to output_size={output_size}",
+            f"the repeats add up to {total}, not to output_size={output_size}",
             fix="leave output_size out",
         )
 
@@ -315,7 +315,7 @@ def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
             fix="use repeats.long().reshape(-1)",
         )
     counts = repeats.tolist()
-    _check_output_size(counts, output_size)
+    _check_output_size(sum(counts), output_size)
     return lazy.to_dtype(_runs(counts, repeats.device), dtype_of(repeats))
 
 

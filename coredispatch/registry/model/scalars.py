@@ -87,6 +87,8 @@ def stored(number: Any, dtype: DType, name: str) -> Any:
     elements. A fraction is cut off for integers, and a negative integer wraps for unsigned ones
     (-1 is 255 in ``uint8``), as in PyTorch, unless it is an exponent. For bool every number fits.
     """
+    if isinstance(number, Symbol) and not isinstance(number, (int, float)):
+        return number  # known when the program runs
     value = python_number(number)
     if isinstance(value, complex) and not dtype.is_complex:
         if dtype.kind == "b":
