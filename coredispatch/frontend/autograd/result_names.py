@@ -160,8 +160,9 @@ def _of_diag(self: Any) -> str | None:
 
 
 def _of_attention(query: Any, dropout_p: Any) -> str | None:
-    fused = query.ndim == 4 and not dropout_p
-    return "ScaledDotProductFlashAttentionForCpuBackward0" if fused else None
+    if query.ndim == 4:
+        return None if dropout_p else "ScaledDotProductFlashAttentionForCpuBackward0"
+    return "MmBackward0" if query.ndim == 2 else "UnsafeViewBackward0"
 
 
 def _of_lstm(input: Any, hx: Any, bidirectional: Any, batch_first: Any) -> Names:

@@ -10,9 +10,10 @@ import numpy as np
 
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.rules import conditioned
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import composite
+from coredispatch.registry import TABLE, composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 
@@ -59,6 +60,61 @@ def _samples(make: Any) -> Iterator[Sample]:
     yield Sample(make((2, 4, 5, 4)), make((2, 2, 5, 4)), make((2, 2, 5, 4)), enable_gqa=True)
 
 
+def _factor(query: Any, scale: float | None) -> float:
+    """What scores are multiplied by."""
+    features = query.shape[-1]
+    if scale is None and not features:
+        raise ShapeError(
+            f"a query of shape {tuple(query.shape)} has no features to scale by",
+            fix="give features, or a scale",
+        )
+    return 1 / sqrt(features) if scale is None else scale
+
+
+def _groups(query: Any, key: Any, enable_gqa: bool) -> int:
+    """How many heads of the query share one of the key."""
+    if not enable_gqa or query.ndim <= 2:
+        return 1
+    heads, shared = query.shape[-3], key.shape[-3]
+    if not shared or heads % shared:
+        raise ShapeError(
+            f"{heads} query heads are no multiple of {shared} key heads", fix="use a multiple"
+        )
+    return int(heads // shared)
+
+
+def _weights(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, factor: float
+) -> tuple[Tensor, Tensor | None]:
+    """The weights of keys, and which queries have none, whose weights are those of all keys."""
+    scores = (query * factor).matmul(key.mT)
+    if is_causal:
+        rows = lazy.arange(scores.shape[-2], device=scores.device)
+        columns = lazy.arange(scores.shape[-1], device=scores.device)
+        attn_mask = columns.unsqueeze(0) <= rows.unsqueeze(1)
+    alone = None
+    if attn_mask is not None:
+        if attn_mask.dtype.name == "bool":
+            if not is_causal:
+                alone = ~lazy.any(attn_mask, -1, True)
+                attn_mask = attn_mask | alone
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        else:
+            alone = lazy.all(attn_mask == float("-inf"), -1, True)
+            scores = scores + attn_mask.masked_fill(alone, 0)
+    return lazy.softmax(scores, -1), alone
+
+
+def _attended(weights: Tensor, value: Tensor, alone: Tensor | None) -> Tensor:
+    found: Tensor = weights.matmul(value)
+    return found if alone is None else found.masked_fill(alone, 0)
+
+
+#: from so many queries, and so many scores without a mask, :func:`attention` costs less than the
+#: products and the softmax one by one (measured with cpu_numba)
+_QUERIES, _SCORES = 16, 4096
+
+
 @composite(
     cast="lower",
     reference=_reference,
@@ -88,38 +144,204 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
-    if enable_gqa and query.ndim > 2:
-        heads, shared = query.shape[-3], key.shape[-3]
-        if not shared or heads % shared:
-            raise ShapeError(
-                f"{heads} query heads are no multiple of {shared} key heads", fix="use a multiple"
-            )
-        key = key.repeat_interleave(heads // shared, -3)
-        value = value.repeat_interleave(heads // shared, -3)
-    features = query.shape[-1]
-    if scale is None and not features:
-        raise ShapeError(
-            f"a query of shape {tuple(query.shape)} has no features to scale by",
-            fix="give features, or a scale",
-        )
-    factor = 1 / sqrt(features) if scale is None else scale
-    scores = (query * factor).matmul(key.mT)
-    if is_causal:
-        rows = lazy.arange(scores.shape[-2], device=scores.device)
-        columns = lazy.arange(scores.shape[-1], device=scores.device)
-        attn_mask = columns.unsqueeze(0) <= rows.unsqueeze(1)
-    alone = None  # queries without a key: they attend to all, and what they find is dropped
-    if attn_mask is not None:
-        if attn_mask.dtype.name == "bool":
-            if not is_causal:
-                alone = ~lazy.any(attn_mask, -1, True)
-                attn_mask = attn_mask | alone
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
-        else:
-            alone = lazy.all(attn_mask == float("-inf"), -1, True)
-            scores = scores + attn_mask.masked_fill(alone, 0)
-    weights = lazy.softmax(scores, -1)
+    plain = attn_mask is None and not is_causal
+    if (
+        dropout_p == 0
+        and _has_kernel(query, key, value, attn_mask, enable_gqa)
+        and (is_causal or query.shape[-2] >= _QUERIES)
+        and not (plain and query.shape[-2] * key.shape[-2] < _SCORES)
+    ):
+        return attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    weights, alone = _weights(query, key, attn_mask, is_causal, factor)
     if dropout_p > 0:
         weights = lazy.dropout(weights, dropout_p, True)
-    attended = weights.matmul(value)
-    return attended if alone is None else attended.masked_fill(alone, 0)
+    return _attended(weights, value, alone)
+
+
+def _has_kernel(query: Any, key: Any, value: Any, mask: Any, enable_gqa: bool) -> bool:
+    """Whether a backend computes :func:`attention` of these at once, and its gradients.
+
+    Without a kernel, weights would be computed twice where gradients are wanted.
+    """
+    if ("attention_backward", query.device.type, None) not in TABLE.snapshot.registrations:
+        return False
+    q, k, v = query.shape, key.shape, value.shape
+    if not len(q) == len(k) == len(v) >= 2 or q[-1] != k[-1] or k[:-1] != v[:-1]:
+        return False
+    if 0 in q or 0 in k or 0 in v:
+        return False
+    grouped = enable_gqa and q[:-3] == k[:-3] and not q[-3] % k[-3]
+    if q[:-2] != k[:-2] and not grouped:
+        return False
+    if not query.dtype == key.dtype == value.dtype:
+        return False
+    return mask is None or _fits(mask, query.dtype, (*q[:-1], k[-2]))
+
+
+def _fits(mask: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a mask wants no gradient, and is for scores of this shape."""
+    if mask.dtype.name != "bool" and (mask.requires_grad or mask.dtype != dtype):
+        return False
+    given = mask.shape
+    return len(given) <= len(shape) and all(
+        n == 1 or n == m for n, m in zip(reversed(given), reversed(shape))
+    )
+
+
+_ATTENTION: dict[str, Any] = {
+    "dtypes": "float",
+    "tolerance": conditioned,
+    "namespace": (),
+    "method": False,
+}
+
+
+def _plain_reference(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **named: Any
+) -> Any:
+    return _reference(query, key, value, attn_mask, 0.0, *rest, **named)
+
+
+@composite(
+    reference=_plain_reference,
+    samples=lambda make: (
+        Sample(*(a for i, a in enumerate(s.args) if i != 4), **s.kwargs) for s in _samples(make)
+    ),
+    **_ATTENTION,
+)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """:func:`scaled_dot_product_attention` without dropout.
+
+    What it keeps for its gradients are query, key, value and mask: weights are computed anew, so
+    that a kernel that has a part of them at a time never holds a matrix of all queries and keys.
+    Dao et al., "FlashAttention", 2022.
+    """
+    groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
+    if is_causal:
+        key, value = (_reached(x, query) for x in (key, value))
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    weights, alone = _weights(query, key, attn_mask, is_causal, factor)
+    return _attended(weights, value, alone)
+
+
+@attention.vjp
+def _(grad, query, key, value, attn_mask, is_causal, scale, enable_gqa):
+    given = (grad, query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    return (*attention_backward(*given), lambda: _of_mask(*given))
+
+
+def _of_mask(
+    grad: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: Any,
+    enable_gqa: bool,
+) -> Any:  # fmt: skip
+    groups = _groups(query, key, enable_gqa)
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    weights, alone = _weights(query, key, attn_mask, is_causal, _factor(query, scale))
+    weights, grad = _hidden(alone, weights, grad)
+    return _of_scores(grad, weights, value).sum_to_size(attn_mask.shape)
+
+
+def _reached(x: Tensor, query: Tensor) -> Tensor:
+    """Keys, or values, without those that come after all queries."""
+    length = query.shape[-2]
+    return x.narrow(-2, 0, length) if x.shape[-2] > length else x
+
+
+def _hidden(alone: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors with 0 for queries without a key, whose result is 0 whatever there is."""
+    return tensors if alone is None else tuple(x.masked_fill(alone, 0) for x in tensors)
+
+
+def _of_scores(grad: Tensor, weights: Tensor, value: Tensor) -> Tensor:
+    of_weights: Tensor = grad.matmul(value.mT)
+    return weights * (of_weights - (of_weights * weights).sum(-1, True))
+
+
+def _backward_samples(make: Any) -> Iterator[Sample]:
+    for sample in _samples(make):
+        query, key, value, *rest = sample.args
+        shape = (*query.shape[:-1], value.shape[-1])
+        rest = [rest[0] if rest else None, *rest[2:]]
+        yield Sample(make(shape), query, key, value, *rest, **sample.kwargs)
+
+
+def _backward_reference(
+    grad: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
+    scale: Any = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """The chain rule through the softmax, on whole matrices."""
+    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
+    wide_key, wide_value = (np.repeat(x, groups, -3) if groups > 1 else x for x in (key, value))
+    factor = 1 / sqrt(query.shape[-1]) if scale is None else scale
+    identity = np.eye(key.shape[-2], dtype=np.result_type(query))
+    weights = _reference(
+        query, wide_key, np.broadcast_to(identity, (*wide_key.shape[:-1], key.shape[-2])),
+        attn_mask, 0.0, is_causal, scale,
+    )  # fmt: skip
+    of_weights = grad @ np.swapaxes(wide_value, -1, -2)
+    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
+    of_key = np.swapaxes(of_scores, -1, -2) @ query * factor
+    of_value = np.swapaxes(weights, -1, -2) @ grad
+    if groups > 1:
+        lead = (*key.shape[:-3], key.shape[-3], groups)
+        of_key = of_key.reshape(*lead, *of_key.shape[-2:]).sum(-3)
+        of_value = of_value.reshape(*lead, *of_value.shape[-2:]).sum(-3)
+    return of_scores @ wide_key * factor, of_key, of_value
+
+
+@composite(
+    out=lambda grad, query, key, value, *_: [tuple(x.shape) for x in (query, key, value)],
+    dtype=lambda grad, query, key, value, *_: tuple(same(x) for x in (query, key, value)),
+    reference=_backward_reference,
+    samples=_backward_samples,
+    **_ATTENTION,
+)
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of :func:`attention`: of the query, the key and the value."""
+    groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
+    inputs, missing = (query, key, value), 0
+    if is_causal:
+        missing = key.shape[-2]
+        key, value = (_reached(x, query) for x in (key, value))
+        missing -= key.shape[-2]
+    grad, query, key, value = (wide(x) for x in (grad, query, key, value))
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    mask = attn_mask if attn_mask is None else wide(attn_mask)
+    weights, alone = _weights(query, key, mask, is_causal, factor)
+    weights, grad, query = _hidden(alone, weights, grad, query)
+    of_scores = _of_scores(grad, weights, value) * factor
+    found = [of_scores.matmul(key)]
+    for x, y in ((of_scores, query), (weights, grad)):
+        gradient = x.mT.matmul(y)
+        if groups > 1:
+            gradient = gradient.unflatten(-3, (gradient.shape[-3] // groups, groups)).sum(-3)
+        if missing:
+            gradient = lazy.pad(gradient, (0, 0, 0, missing))
+        found.append(gradient)
+    of_query, of_key, of_value = (
+        narrow(x.sum_to_size(like.shape), like) for x, like in zip(found, inputs)
+    )
+    return of_query, of_key, of_value

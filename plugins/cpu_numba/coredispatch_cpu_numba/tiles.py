@@ -159,6 +159,47 @@ def _tile(char: str, height: int, start: bool) -> Any:
 
 
 @memoized
+def _turner(char: str) -> tuple[Any, int]:
+    """``turn(source, source_row, target, target_row)`` and the rows and columns that it transposes.
+
+    Addresses, each followed by the distance of rows in bytes. Vectors half as far apart as there
+    are, merged by turns, are transposed once that is done as often as their length can be halved.
+    """
+    item, _, size = _ITEM[char]
+    lanes = vector_bytes() // size
+    vector = ir.VectorType(item, lanes)
+    places = ir.VectorType(ir.IntType(32), lanes)
+    merged = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
+    masks = [ir.Constant(places, merged[:lanes]), ir.Constant(places, merged[lanes:])]
+
+    @intrinsic
+    def turn(typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def at(base: Any, row: Any, i: int) -> Any:
+                address = builder.add(base, builder.mul(row, _WORD(i)))
+                return builder.inttoptr(address, vector.as_pointer())
+
+            source, source_row, target, target_row = args
+            rows = []
+            for i in range(lanes):
+                rows.append(builder.load(at(source, source_row, i)))
+                rows[i].align = size
+            for _ in range(lanes.bit_length() - 1):
+                rows = [
+                    builder.shuffle_vector(rows[i], rows[i + lanes // 2], mask)
+                    for i in range(lanes // 2)
+                    for mask in masks
+                ]
+            for i, row in enumerate(rows):
+                builder.store(row, at(target, target_row, i)).align = size
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 4), codegen
+
+    return turn, lanes
+
+
+@memoized
 def packer(char: str, turned: bool) -> Any:
     """``pack(matrix, at, row, depth, columns, packed, packed_at)``: panels of (depth, columns).
 
@@ -167,6 +208,8 @@ def packer(char: str, turned: bool) -> Any:
     """
     width = panel_width(char)
     zero = np.float32(0) if char == "f" else np.float64(0)
+    size = _ITEM[char][2]
+    turn, side = _turner(char)
 
     @compiled()
     def pack(matrix, at, row, depth, columns, packed, packed_at):
@@ -178,9 +221,17 @@ def packer(char: str, turned: bool) -> Any:
             if used < width:
                 fill(part(packed, base, base + width * depth), zero)
             if turned:
-                for start in range(0, depth, _BLOCK):
-                    stop = min(depth, start + _BLOCK)
-                    for j in range(used):
+                for start in range(0, depth, side):
+                    whole = used // side * side if start + side <= depth else 0
+                    for j in range(0, whole, side):
+                        turn(
+                            address_of(matrix) + (at + (first + j) * row + start) * size,
+                            row * size,
+                            address_of(packed) + (base + start * width + j) * size,
+                            width * size,
+                        )
+                    stop = min(depth, start + side)
+                    for j in range(whole, used):
                         source = at + (first + j) * row
                         for k in range(start, stop):
                             packed[base + k * width + j] = matrix[source + k]

@@ -271,7 +271,27 @@ def cross_entropy_backward(
 
 
 #: operator -> rule(batch, *args), which may return ``NotImplemented``
+# ---- attention ----------------------------------------------------------------------------------
+
+
+def attention(number: int) -> Any:
+    """The rule of attention and its gradients, of ``number`` tensors and a mask: more heads."""
+
+    def rule(batch: Batch, *args: Any) -> Any:
+        tensors, (mask, *options) = args[:number], args[number:]
+        ranks = {len(x.raw.shape) for x in tensors}
+        if not batch.size or len(ranks) > 1:
+            return DECOMPOSE
+        if mask is not None:
+            mask = batch.aligned(mask, ranks.pop())
+        return dispatch(batch.op, (*[batch.front(x) for x in tensors], mask, *options))
+
+    return rule
+
+
 FUSED: dict[str, Any] = {
+    "attention": attention(3),
+    "attention_backward": attention(4),
     "convolution": convolution,
     "conv_input_grad": conv_input_grad,
     "conv_weight_grad": conv_weight_grad,

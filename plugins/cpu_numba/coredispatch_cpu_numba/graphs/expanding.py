@@ -313,13 +313,20 @@ def _bmm(b: Any, one: Any, two: Any) -> Any:
     return b.matmul(one, two)
 
 
-def _attention(
-    b: Any, q: Any, k: Any, v: Any, mask: Any, dropout: Any, causal: bool, scale: Any, grouped: bool
-) -> Any:
+#: so many scores, and the kernel of attention costs less than products and loops do
+_SCORES = 4096
+
+
+def _weights(
+    b: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any, grouped: bool
+) -> tuple[Any, Any]:
+    """The weights of the keys, and the scale."""
     _floating(q, k, v)
     batch, length, width = _shape(q)[:-2], _shape(q)[-2], _shape(q)[-1]
     same = batch == _shape(k)[:-2] == _shape(v)[:-2]
-    if dropout or grouped or not same or (causal and mask is not None) or hasattr(scale, "graph"):
+    if grouped or not same or (causal and mask is not None) or hasattr(scale, "graph"):
+        raise _Declined
+    if length * _shape(k)[-2] >= _SCORES:
         raise _Declined
     scale = 1.0 / math.sqrt(width) if scale is None else scale
     scores = b.mul(b.matmul(q, b.transpose(k, -2, -1)), scale)
@@ -335,12 +342,33 @@ def _attention(
             _floating(mask)
             scores = b.add(scores, mask)
     if mask is None:
-        return b.matmul(_softmax(b, scores, -1, None), v)
+        return _softmax(b, scores, -1, None), scale
     _last(scores, -1)
     largest = b.amax(scores, [-1], True)  # -inf for a query without any key, which gives 0
     e = b.exp(b.sub(scores, b.where(b.gt(largest, -math.inf), largest, 0.0)))
     total = b.sum(e, [-1], True)
-    return b.matmul(b.mul(e, b.reciprocal(b.where(b.gt(total, 0.0), total, 1.0))), v)
+    return b.mul(e, b.reciprocal(b.where(b.gt(total, 0.0), total, 1.0))), scale
+
+
+def _attention(b: Any, q: Any, k: Any, v: Any, *options: Any) -> Any:
+    return b.matmul(_weights(b, q, k, v, *options)[0], v)
+
+
+def _scaled_dot_product_attention(
+    b: Any, q: Any, k: Any, v: Any, mask: Any, dropout: Any, *options: Any
+) -> Any:
+    if dropout:
+        raise _Declined
+    return _attention(b, q, k, v, mask, *options)
+
+
+def _attention_backward(b: Any, grad: Any, q: Any, k: Any, v: Any, *options: Any) -> Any:
+    _floating(grad)
+    weights, scale = _weights(b, q, k, v, *options)
+    slope = b.matmul(grad, b.transpose(v, -2, -1))
+    slope = b.mul(_softmax_backward(b, slope, weights, -1), scale)
+    of_k, of_v = (b.matmul(b.transpose(x, -2, -1), y) for x, y in ((slope, q), (weights, grad)))
+    return b.matmul(slope, k), of_k, of_v
 
 
 def _ones_like(b: Any, x: Any, *options: Any) -> Any:
@@ -418,6 +446,8 @@ def _sgd_step(
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "adam_step": _adam_step,
     "addmm": _addmm,
+    "attention": _attention,
+    "attention_backward": _attention_backward,
     "bmm": _bmm,
     "cross_entropy": _cross_entropy,
     "cross_entropy_backward": _cross_entropy_backward,
@@ -430,7 +460,7 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "mse_loss": _mse_loss,
     "ones_like": _ones_like,
     "rms_norm": _rms_norm,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": _scaled_dot_product_attention,
     "sum": _sum,
     "rms_norm_backward": _rms_norm_backward,
     "sgd_step": _sgd_step,

@@ -110,6 +110,8 @@ def _accepts_conversion(self: Any, dtype: Any) -> bool:
 _OPERATORS: dict[str, tuple[int, ...]] = {
     "adaptive_avg_pool": (),
     "adaptive_avg_pool_backward": (),
+    "attention": (),
+    "attention_backward": (),
     "avg_pool": (),
     "avg_pool_backward": (),
     "batch_norm_inference": (),
@@ -151,4 +153,7 @@ WHEN: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(_OPERATORS, _accepts),
     "to_dtype": _accepts_conversion,
 }
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+#: of attention NumPy has no kernel, only the decomposition
+LEAST: dict[str, int] = {
+    name: _LEAST for name in KERNELS if name not in ("attention", "attention_backward")
+}

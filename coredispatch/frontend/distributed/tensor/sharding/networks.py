@@ -105,15 +105,20 @@ def along(call: Call) -> Plan | None:
 
 
 def attention(call: Call) -> Plan | None:
-    """The batch, or the heads."""
-    if call.args[call.params.index("dropout_p")]:
+    """The batch, or the heads; also of its gradients."""
+    if "dropout_p" in call.params and call.args[call.params.index("dropout_p")]:
         return Plan([], random=True)
-    q, k, v = (tuple(t.shape) for t in call.tensors[:3])
-    if len(call.tensors) != 3 or not len(q) == len(k) == len(v):
+    if call.args[call.params.index("attn_mask")] is not None:
         return None
-    dims = [i for i in range(len(q) - 2) if q[i] == k[i] == v[i]]
-    choices = [Choice((Shard(i),) * 3, (Shard(i),)) for i in dims]
-    return Plan(choices, [(*q[:-1], v[-1])])
+    number = call.params.index("attn_mask")
+    shapes = [tuple(t.shape) for t in call.tensors[:number]]
+    q, k, v = shapes[-3:]
+    if len({len(shape) for shape in shapes}) > 1:
+        return None
+    dims = [i for i in range(len(q) - 2) if len({shape[i] for shape in shapes}) == 1]
+    outputs = [(*q[:-1], v[-1])] if number == 3 else [q, k, v]
+    choices = [Choice((Shard(i),) * number, (Shard(i),) * len(outputs)) for i in dims]
+    return Plan(choices, outputs)
 
 
 RULES = {
@@ -122,5 +127,5 @@ RULES = {
     **dict.fromkeys(("layer_norm", "rms_norm"), layer_norm),
     **dict.fromkeys(("layer_norm_backward", "rms_norm_backward"), norm_backward),
     **dict.fromkeys(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), along),
-    "scaled_dot_product_attention": attention,
+    **dict.fromkeys(("scaled_dot_product_attention", "attention", "attention_backward"), attention),
 }
