@@ -13,7 +13,15 @@ from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
 from coredispatch.frontend.compiling.modes import modes_in_force
-from coredispatch.frontend.compiling.numbers import OPEN, Sym, plain, scrubbed, symbolic
+from coredispatch.frontend.compiling.numbers import (
+    OPEN,
+    Sym,
+    is_open,
+    plain,
+    plain_keys,
+    scrubbed,
+    symbolic,
+)
 from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
 from coredispatch.frontend.compiling.recording import (
     Origin,
@@ -237,6 +245,17 @@ class Capture:
         for item in self.given.objects:
             self.state.walk(item, "an argument")
 
+    def keyed(self) -> bool:
+        """Whether a tensor of the caller is a key: the program is shown another one for it."""
+        given = {id(tensor) for tensor in self.outside.tensors}
+        held = (record for record in self.state if record.kind in ("keys", "list"))
+        return any(
+            isinstance(key, Value) and id(key) in given
+            for record in held
+            if isinstance(record.holder, (dict, set))
+            for key in record.value
+        )
+
     def _moving(self, leaves: list[Any]) -> list[Any]:
         own = len(leaves) - len(self.given.sizes)
         numbers = [
@@ -281,7 +300,8 @@ class Capture:
         for record in list(self.state):
             now = record.now()
             if record.kind == "keys":
-                for key in set(now) - set(record.value):
+                plain_keys(record.holder)
+                for key in set(record.now()) - set(record.value):
                     record.holder.pop(key)
             elif now is not record.value and record.kind not in ("class", "array", "members"):
                 record.put(record.value)
@@ -318,6 +338,8 @@ class Capture:
             self.finish(result, copies, before)
             if self.leaf is not None and strange:
                 self.recorder.refuse("it differentiates what made its arguments, or has hooks")
+            if self.leaf is not None and self.keyed():
+                self.recorder.refuse("an argument is a key of a dict, or the member of a set")
         except Exception as error:  # no rule for symbols, in the backward pass
             self.leaf, self.reason = None, f"{type(error).__name__}: {error}"
         finally:
@@ -380,6 +402,10 @@ class Capture:
             if record.kind in ("class", "array", "members") or str(record.key).startswith("__"):
                 raise Unknown(f"{record.how} is changed in a way that cannot be replayed")
             if record.kind == "keys":
+                if any(map(is_open, now)):
+                    raise Unknown(
+                        f"{record.how} have a size, or a tensor of open sizes, among them"
+                    )
                 for key in now:
                     if ("item", id(record.holder), key) not in self.state.records:
                         new = Record("item", record.holder, key, MISSING, f"a new {key!r}")

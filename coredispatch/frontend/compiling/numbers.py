@@ -19,7 +19,18 @@ from coredispatch.graph import Node
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Symbol, Value
 
-__all__ = ["OPEN", "Sym", "SymBool", "SymFloat", "SymInt", "plain", "scrubbed", "symbolic"]
+__all__ = [
+    "OPEN",
+    "Sym",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "is_open",
+    "plain",
+    "plain_keys",
+    "scrubbed",
+    "symbolic",
+]
 
 
 class Sym(Symbol):
@@ -186,6 +197,41 @@ Sym.__hash__ = lambda self: hash(self.forced("hash()"))  # type: ignore[method-a
 OPEN = (Sym, Expression)
 
 
+def is_open(key: Any) -> bool:
+    """Whether a key or member has a number of a program in it, or shows its open sizes."""
+    if isinstance(key, tuple):
+        return any(map(is_open, key))
+    if isinstance(key, Value):
+        return getattr(key.raw, "layer", None) == "compile"
+    return isinstance(key, OPEN)
+
+
+def plain_keys(container: Any) -> None:
+    """Ordinary numbers for the keys of a dict, or the members of a set, that are a program's.
+
+    They were found by the hash of the number, which is not theirs any more.
+    """
+    # As a dict alone: an OrderedDict looks up what it gives.
+    keys = dict.keys(container) if isinstance(container, dict) else container
+    if not any(map(is_open, keys)):
+        return
+    if isinstance(container, dict):
+        pairs = [(_plain_key(key), item) for key, item in dict.items(container)]
+        container.clear()
+        container.update(dict(pairs))  # a Counter adds up what it is given
+    else:
+        members = list(map(_plain_key, container))
+        container.clear()
+        container.update(members)
+
+
+def _plain_key(key: Any) -> Any:
+    if isinstance(key, tuple):
+        items = list(map(_plain_key, key))
+        return type(key)(*items) if hasattr(key, "_fields") else type(key)(items)
+    return plain(key)
+
+
 def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
     """``value`` with ordinary numbers; containers are changed where they are."""
     if isinstance(value, OPEN):
@@ -200,13 +246,10 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
             new = scrubbed(item, seen)
             if new is not item:
                 value[i] = new
-    elif kind is dict or kind.__name__ in ("OrderedDict", "defaultdict"):
+    elif isinstance(value, dict):
         seen.add(id(value))
-        if any(isinstance(key, Sym) for key in value):
-            pairs = [(plain(key), item) for key, item in value.items()]
-            value.clear()
-            value.update(pairs)
-        for key, item in value.items():
+        plain_keys(value)
+        for key, item in list(value.items()):
             new = scrubbed(item, seen)
             if new is not item:
                 value[key] = new
@@ -215,10 +258,7 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
         if any(a is not b for a, b in zip(items, value)):
             return kind(*items) if hasattr(value, "_fields") else kind(items)
     elif kind is set:
-        if any(isinstance(item, Sym) for item in value):
-            items = [plain(item) for item in value]
-            value.clear()
-            value.update(items)
+        plain_keys(value)
     elif hasattr(value, "__dict__") and not isinstance(value, (type, Value)):
         if kind.__module__ not in ("builtins", "types") and not callable(value):
             seen.add(id(value))

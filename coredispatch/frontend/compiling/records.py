@@ -12,7 +12,7 @@ import numpy as np
 from coredispatch.frontend.compiling.numbers import plain
 from coredispatch.plugin import Device
 
-__all__ = ["LISTS", "MISSING", "PLAIN", "READ", "Record", "Snapshot", "equal"]
+__all__ = ["FIXED", "LISTS", "MISSING", "PLAIN", "READ", "Record", "Snapshot", "equal"]
 
 
 class _Missing:
@@ -26,6 +26,8 @@ MISSING: Any = _Missing()
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 #: kinds of records whose values are the elements of a container
 LISTS = ("list", "keys")
+#: kinds of records that cannot be written
+FIXED = ("keys", "class", "array", "members")
 
 
 class Record:
@@ -132,6 +134,13 @@ def _refuse(holder: Any, key: Any, value: Any) -> None:
     raise AssertionError("what cannot be written is refused when it is captured")
 
 
+def _keys(holder: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(holder)
+    except KeyError:  # an OrderedDict looks them up, and one is a size of a program
+        return tuple(dict.keys(holder))
+
+
 def _cell(holder: Any, key: Any) -> Any:
     try:
         return holder.cell_contents
@@ -155,7 +164,7 @@ def _put_attribute(holder: Any, key: Any, value: Any) -> None:
 
 READ: dict[str, Callable[[Any, Any], Any]] = {
     "item": lambda holder, key: holder.get(key, MISSING),
-    "keys": lambda holder, key: tuple(holder),
+    "keys": lambda holder, key: _keys(holder),
     "list": lambda holder, key: tuple(holder),
     "cell": _cell,
     "attribute": lambda holder, key: getattr(holder, key, MISSING),

@@ -10,6 +10,7 @@ that a record is both a guard of later calls and the measure of what this call c
 from __future__ import annotations
 
 import collections
+import dis
 import enum
 import functools
 import sys
@@ -24,7 +25,7 @@ from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.numbers import Sym
-from coredispatch.frontend.compiling.records import MISSING, PLAIN, READ, Record
+from coredispatch.frontend.compiling.records import FIXED, MISSING, PLAIN, READ, Record
 from coredispatch.frontend.compiling.replaced import CONTAINERS, Part, Path, filled, parts_of
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
@@ -130,6 +131,9 @@ class State:
         if "type" in names or "__class__" in names:
             self.exact()
         self.named.append((namespace, f"the global of {code.co_name!r}"))
+        for part in _codes(code):
+            for module, name in _library_names(part, namespace):
+                self._pin(module, name)
         fresh = names - self.names
         self.names |= names
         if imports:
@@ -156,6 +160,15 @@ class State:
                 if not isinstance(holder, (dict, types.ModuleType)):
                     self._by_name(holder, set(), how)
 
+    def _pin(self, module: types.ModuleType, name: str) -> None:
+        """Note what a name of the library stands for; what is behind it does not change."""
+        members = vars(module)
+        place = ("item", id(members), name)
+        if place not in self.records and name in members:
+            self.seen[id(members)] = members
+            how = f"{module.__name__}.{name}"
+            self.records[place] = Record("item", members, name, members[name], how)
+
     # -- walking ---------------------------------------------------------------------------------
 
     def record(self, kind: str, holder: Any, key: Any, how: str) -> None:
@@ -167,7 +180,7 @@ class State:
         value = READ[kind](holder, key)
         found = Record(kind, holder, key, value, how)
         self.records[place] = found
-        if place in self.dynamic and value is not MISSING:
+        if place in self.dynamic and value is not MISSING and kind not in FIXED:
             found.dynamic = True
             if type(value) in (int, float):
                 self.replaced(found, self.symbol(found, place in self.steps))
@@ -502,9 +515,25 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _imports(code: types.CodeType) -> bool:
-    import dis
+def _library_names(code: types.CodeType, namespace: Any) -> Iterator[tuple[Any, str]]:
+    """The attributes of modules of this library that code reads by a global: ``F.relu``."""
+    holder: Any = None
+    for step in dis.get_instructions(code):
+        name = step.argval
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            holder = namespace.get(name)
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and holder is not None:
+            found = getattr(holder, name, None)  # some modules of ours are loaded on first use
+            yield holder, name
+            holder = found
+        elif step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
+            holder = None
+        ours = isinstance(holder, types.ModuleType)
+        if not (ours and holder.__name__.partition(".")[0] == PACKAGE):
+            holder = None
 
+
+def _imports(code: types.CodeType) -> bool:
     return dis.opmap["IMPORT_NAME"] in code.co_code[::2]
 
 

@@ -199,6 +199,9 @@ class Describer:
             raise Unknown("a container that is replaced in each call is kept elsewhere, too")
         if id(value) in self.state.seen or id(value) in self.outside:
             return Constant(value)
+        if kind is collections.deque and value.maxlen is not None:
+            parts, most = [self.describe(item) for item in value], value.maxlen
+            return _shared(lambda env: collections.deque([part(env) for part in parts], most))
         if kind is tuple or kind is list or kind is set or kind is collections.deque:
             return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, tuple) and hasattr(value, "_fields"):

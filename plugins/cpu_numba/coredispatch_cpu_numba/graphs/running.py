@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import Operator, bump_version, from_raw, passes
+from coredispatch.plugin import Device, Operator, bump_version, from_raw, passes
 from coredispatch.plugin import graph as graphs
 
 from .. import threads
@@ -69,6 +69,10 @@ class Compiled:
     def prepare(self, inputs: tuple[Any, ...]) -> _Program:
         """A new program for inputs that are laid out like these; it is kept."""
         graph = passes.inference.infer_values(self.graph, inputs)
+        for node in graph.nodes:
+            for device in _devices((node.args, tuple(node.kwargs.values()))):
+                if device.type != "cpu":
+                    raise Unfit(f"{node.name} is on {device}")
         graph = passes.common.eliminate_common_nodes(_folded(expand(graph)))
         graph = passes.inference.infer_values(graph, inputs)
         accepts = lambda node: call_of(node) is not None  # noqa: E731
@@ -77,6 +81,13 @@ class Compiled:
         with self.lock:
             self.ready = [program, *self.ready[: _MOST - 1]]
         return program
+
+
+def _devices(value: Any) -> list[Device]:
+    """The devices among arguments."""
+    if isinstance(value, (list, tuple)):
+        return [device for part in value for device in _devices(part)]
+    return [value] if isinstance(value, Device) else []
 
 
 def _planned(node: Any) -> bool:
