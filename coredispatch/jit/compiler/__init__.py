@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from . import builtins as builtins
     from . import calls as calls
     from . import classes as classes
+    from . import comparing as comparing
     from . import control as control
     from . import expressions as expressions
     from . import hooks as hooks
     from . import loops as loops
     from . import modules as modules
+    from . import objects as objects
     from . import operations as operations
     from . import overloads as overloads
     from . import programs as programs
