@@ -52,11 +52,17 @@ class TensorProtocols(_Above):
     def __len__(self) -> int:
         if not self.raw.shape:
             raise DTypeError("len() of a 0-dim tensor")
+        counted = getattr(self.raw, "counted", None)
+        if counted is not None:
+            counted("takes len() of a tensor", parts=False)
         return int(self.raw.shape[0])
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.raw.shape:
             raise DTypeError("iteration over a 0-dim tensor")
+        counted = getattr(self.raw, "counted", None)
+        if counted is not None:
+            counted("iterates over a tensor", parts=True)
         return iter([self[i] for i in range(self.raw.shape[0])])
 
     def __reversed__(self) -> Tensor:

@@ -74,6 +74,9 @@ class Abstract(Traced):
         """The element type."""
         return self.info.dtype
 
+    def counted(self, what: str, *, parts: bool) -> None:
+        """Nothing: the symbols note what is asked of open sizes."""
+
     def own_strides(self) -> tuple[Any, ...]:
         """Those of row-major order, unless others are known."""
         if self.info.strides is not None:
@@ -272,6 +275,9 @@ class AbstractRecorder(Recorder):
             if key in self.origin:
                 node.meta[key] = self.origin[key]
         return node
+
+    def numbered(self, number: Any, what: str) -> None:
+        """Nothing: a number among the inputs is part of what the program holds for."""
 
     # -- calls -----------------------------------------------------------------------------------
 

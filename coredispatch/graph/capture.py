@@ -26,7 +26,7 @@ from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
-from coredispatch.graph.targets import spelled
+from coredispatch.graph.targets import expect_parts, spelled
 from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
     Layer,
@@ -44,6 +44,9 @@ from coredispatch.plugin import (
 )
 from coredispatch.registry import TABLE
 from coredispatch.registry.dispatch.masks import _CURRENT, pop_masks, push_masks
+
+#: operators whose number of results depends on a size
+_CUT = frozenset({"unbind", "split", "unsafe_split", "chunk", "unsafe_chunk"})
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "forget_casts", "tracing"]
 
@@ -67,6 +70,10 @@ class Traced(Wrapper):
             traced_number(n, recorder, _size(recorder, self.node, i))
             for i, n in enumerate(self.value.raw.shape)
         )
+
+    def counted(self, what: str, *, parts: bool) -> None:
+        """The program counts rows (``what``); with ``parts`` it takes each by itself."""
+        self.recorder.rows(self.node, self.value.raw.shape[0], what, parts)
 
     def describe(self) -> str:
         """The tensor and its name in the graph."""
@@ -121,7 +128,6 @@ class Recorder:
         self.kept: list[Any] = []
         self.attributes: dict[str, Node] = {}
         self.scope: list[str] = []
-        self.comparisons: list[tuple[Any, Node, Any, bool, Any]] = []
         self.aliases: dict[int, Any] = {}
 
     # -- values into the graph -------------------------------------------------------------------
@@ -243,6 +249,8 @@ class Recorder:
         node.meta["value"] = info_of(out)
         if op.view == "maybe":
             node.meta["aliases"] = _aliases(out)
+        if op.name in _CUT and not (op.name == "chunk" and len(out) == args[1]):
+            self.function(expect_parts, (node, len(out)))
         if isinstance(out, Value):
             # What was written in place is the same tensor, and has a new value in order.
             for given, own in zip(args, real):
@@ -266,17 +274,28 @@ class Recorder:
 
     # -- what the graph cannot hold --------------------------------------------------------------
 
-    def compared(self, fn: Any, left: Any, right: Any, held: bool) -> None:
-        """A size was compared: the graph is right where the comparison comes out the same."""
-        frame = program_frame()
-        if frame is not None and not in_package(sys._getframe(2).f_code.co_filename):
-            self.comparisons.append((fn, left, right, held, frame))
+    def rows(self, node: Node, count: int, what: str, parts: bool) -> None:
+        """The program counts the rows of a tensor: others are refused where it takes them apart."""
+        if parts:
+            self.function(expect_parts, (node, count))
+        self.warned(f"{what} ({count})")
+
+    def numbered(self, number: Any, what: str) -> None:
+        """The program's own code (not this package) looked at a size or a number made of one."""
+        mode = tracing.current()
+        if mode is not None and mode.recorder is self:
+            if not in_package(sys._getframe(2).f_code.co_filename):
+                self.warned(f"{what} a size ({plain(number)})")
 
     def looked(self, tensor: Any, what: str) -> None:
         """The program read a value; warn, with its line."""
+        self.warned(f"reads the value of a tensor ({what})")
+
+    def warned(self, what: str) -> None:
+        """Warn of what Python does with a value of the example, with the program's line."""
         where = "{}:{} in {}".format(*source())
         warnings.warn(
-            f"{where}: the program reads the value of a tensor ({what}). The trace keeps the value "
+            f"{where}: the program {what}. The trace keeps the value "
             "that the example gave, so it may be wrong for other inputs",
             TracerWarning,
             stacklevel=program_stacklevel(),

@@ -3,8 +3,8 @@
 While a program is traced, ``x.shape[0]`` is a :class:`TracedInt`. It is an ``int`` with the value
 that the example has, so all code takes it; what is computed from it is again such a number, and
 where it becomes an argument of an operator the graph refers to the size instead of the value. A
-comparison gives a plain ``bool``: the graph then holds for sizes that compare alike, which the
-recorder is told.
+comparison gives a plain ``bool``, and a conversion a plain number: the graph then holds for the
+example's, which the recorder is told.
 """
 
 from __future__ import annotations
@@ -85,8 +85,16 @@ def _comparison(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(other, (int, float)):
             return NotImplemented
         held = fn(plain(self), plain(other))
-        self.recorder.compared(fn, self, other, held)
+        self.recorder.numbered(self, "compares")
         return held
+
+    return method
+
+
+def _converted(fn: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def method(self: Any, *others: Any) -> Any:
+        self.recorder.numbered(self, what)
+        return fn(plain(self), *others)
 
     return method
 
@@ -102,3 +110,11 @@ for _kind in (TracedInt, TracedFloat):
     for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(_kind, f"__{_name}__", _comparison(getattr(operator, _name)))
     _kind.__hash__ = (int if _kind is TracedInt else float).__hash__  # type: ignore[method-assign]
+    for _name, _fn in {
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "str": str,
+        "format": format,
+    }.items():
+        setattr(_kind, f"__{_name}__", _converted(_fn, f"takes {_name}() of"))

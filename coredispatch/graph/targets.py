@@ -153,6 +153,16 @@ def declare_function(
         _MODES.add(fn)
 
 
+def expect_parts(value: Any, count: int) -> None:
+    """Refuse a list or tensor of another number of parts than the example of a trace had."""
+    if len(value) != count:
+        raise OpError(
+            f"the trace was made with {count} parts, and there are {len(value)}",
+            fix="trace with an example of this size, or use jit.script, which keeps loops",
+        )
+
+
+declare_function("trace.expect_parts", expect_parts, impure=True)
 declare_function("script.get_field", get_field)
 declare_function("script.set_field", set_field, impure=True)
 

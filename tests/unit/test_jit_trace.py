@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 import subprocess
 import sys
@@ -140,6 +141,46 @@ def test_a_value_that_python_looks_at_is_warned_about_with_its_line() -> None:
     assert traced(-cd.ones(2)).tolist() == [0.0, 0.0]  # what the example did
     with pytest.warns(cd.jit.TracerWarning), pytest.raises(cd.jit.TracingCheckError):
         cd.jit.trace(f, cd.ones(2), check_inputs=[(-cd.ones(2),)])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: sum(x.unbind(0)),
+        lambda x: sum(part.sum() for part in x.split(1)),
+        lambda x: x.chunk(3)[0],
+        lambda x: sum(row for row, _ in zip(x, x, strict=True)),
+    ],
+    ids=["unbind", "split", "chunk", "rows"],
+)
+@pytest.mark.filterwarnings("ignore::coredispatch.jit.TracerWarning")
+def test_a_trace_refuses_another_number_of_parts(program: Any) -> None:
+    file = io.BytesIO()
+    traced = cd.jit.trace(program, cd.ones(2, 3))
+    cd.jit.save(traced, file)
+    file.seek(0)
+    for made in (traced, cd.jit.load(file)):
+        assert made(cd.ones(2, 3) * 2).tolist() == program(cd.ones(2, 3) * 2).tolist()
+        with pytest.raises(RuntimeError, match="made with 2 parts, and there are 3"):
+            made(cd.ones(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        (lambda x: x * 2 if x.shape[0] > 2 else x, "compares a size"),
+        (lambda x: x if x.shape == (2, 2) else -x, "compares a size"),
+        (lambda x: x * min(x.shape[0] * 0.5, 10), "compares a size"),
+        (lambda x: x * int(x.shape[0]), "takes int.. of a size"),
+        (lambda x: x * math.sqrt(x.shape[0]), "takes float.. of a size"),
+        (lambda x: x * len(f"{x.shape[0]}"), "takes format.. of a size"),
+        (lambda x: x * len(x), "takes len.. of a tensor"),
+        (lambda x: sum(row for row in x), "iterates over a tensor"),
+    ],
+)
+def test_a_size_that_python_looks_at_is_warned_about(program: Any, what: str) -> None:
+    with pytest.warns(cd.jit.TracerWarning, match=rf"test_jit_trace.py:\d+ in .*{what}"):
+        cd.jit.trace(program, cd.ones(2, 2), check_trace=False)
 
 
 def test_a_trace_of_ordinary_code_warns_of_nothing(model: Model) -> None:

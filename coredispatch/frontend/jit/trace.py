@@ -89,9 +89,11 @@ def trace(
         strict: whether a list or dict among the results is refused, as in PyTorch.
 
     Sizes that the program reads stay expressions, so the trace takes inputs of other sizes where
-    the program does. A value that Python looks at is kept as it was, with a :class:`TracerWarning`
-    that names the line. Parameters and buffers are shared with the module; the trace is
-    differentiable, draws random numbers anew, and calls submodules, which keep their names.
+    the program does. A value or size that Python looks at is kept as it was, with a
+    :class:`TracerWarning` that names the line; ``range(x.shape[0])`` gives none. The trace refuses
+    another number of parts of ``unbind``, ``split`` and ``for row in x``. Parameters and buffers
+    are shared with the module; the trace is differentiable, draws random numbers anew, and calls
+    submodules, which keep their names.
 
     Raises :class:`TracingCheckError` where the comparison fails.
 
