@@ -258,6 +258,13 @@ def test_dynamic_shapes_with_names_and_dims() -> None:
         assert made(cd.ones(9, 4))[0].shape == (9, 2)
 
 
+def test_floats_of_open_sizes_are_computed_by_the_model() -> None:
+    image, other = cd.randn(1, 1, 4, 5), cd.randn(1, 1, 6, 3)
+    agrees(nn.Upsample(scale_factor=1.5, mode="bilinear"), image, other, axes={2: "h", 3: "w"})
+    net = Call(lambda x: x * x.shape[0] ** 0.5 + 1 / x.shape[0] + round(x.shape[0] * 0.3))
+    agrees(net, cd.ones(5), cd.ones(8), axes={0: "n"})
+
+
 def test_an_axis_that_the_program_fixes_is_told() -> None:
     with pytest.warns(UserWarning, match="stays 4"):
         cd.onnx.export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,10 @@ from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Operator, dtypes
 
 __all__ = ["translated"]
+
+_ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul"}
+#: what makes an integer of a float, and the operator before the cast, which cuts off
+_ROUNDING = {math.floor: "Floor", math.ceil: "Ceil", round: "Round", math.trunc: None}
 
 
 _ADVICE = (
@@ -154,7 +159,9 @@ class _Translator:
             info = value.meta.get("value") if isinstance(value, Node) else None
             if not isinstance(held, Tensor):
                 dtype = dtypes.int64
-                if not isinstance(held, Length):
+                if isinstance(held, Length):
+                    dtype = held.dtype
+                else:
                     held = np.array(held)
                     dtype = _dtype_of(held)
                 held = Tensor(self.builder.cast(held, dtype), ValueInfo((), dtype, None))  # type: ignore[arg-type]
@@ -253,15 +260,40 @@ class _Translator:
         if not any(isinstance(a, Length) for a in args):
             return node.target(*args)
         b = self.builder
+        function = node.target
+        real = any(
+            type(a) is float or isinstance(a, Length) and a.dtype is not dtypes.int64 for a in args
+        )
+        if real or function is operator.truediv:
+            return self._real(node, args)
         sides = [a if isinstance(a, Length) else np.array([a], dtype=np.int64) for a in args]
-        kind = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul", operator.mod: "Mod"}
-        if node.target in kind:
-            return Length(b.op(kind[node.target], *sides))
-        if node.target is operator.floordiv:
+        if function in _ARITHMETIC:
+            return Length(b.op(_ARITHMETIC[function], *sides))
+        if function is operator.mod:
+            return Length(b.op("Mod", *sides))
+        if function is operator.floordiv:
             return Length(b.op("Div", b.op("Sub", sides[0], b.op("Mod", *sides)), sides[1]))
-        if node.target is operator.truediv:
-            floats = [b.op("Cast", side, to=onnx_dtype(dtypes.float32)) for side in sides]
-            return Length(b.op("Div", *floats), dtypes.float32)
+        raise UnsupportedOperatorError(f"{node.format_node()} has no translation to ONNX")
+
+    def _real(self, node: Node, args: list[Any]) -> Any:
+        """Arithmetic of floats, in float64 as in Python, and what makes an integer of one."""
+        b = self.builder
+        double = onnx_dtype(dtypes.float64)
+        sides = [
+            np.array([a], dtype=np.float64)
+            if not isinstance(a, Length)
+            else a
+            if a.dtype is dtypes.float64
+            else b.op("Cast", a, to=double)
+            for a in args
+        ]
+        kinds = {**_ARITHMETIC, operator.truediv: "Div", operator.pow: "Pow"}
+        if node.target in kinds:
+            return Length(b.op(kinds[node.target], *sides), dtypes.float64)
+        if node.target in _ROUNDING:
+            kind = _ROUNDING[node.target]
+            whole = sides[0] if kind is None else b.op(kind, sides[0])
+            return Length(b.op("Cast", whole, to=onnx_dtype(dtypes.int64)))
         raise UnsupportedOperatorError(f"{node.format_node()} has no translation to ONNX")
 
 
