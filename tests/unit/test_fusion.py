@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,9 @@ from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.passes.fusion import fuse, groups
 from coredispatch.graph.passes.inference import infer_values, tensor_info
 from coredispatch.graph.passes.memory import plan
+
+# the drawn programs compare shapes, which are those of the example
+pytestmark = pytest.mark.filterwarnings("ignore::coredispatch.jit.TracerWarning")
 
 
 def traced(program: Any, *inputs: Any) -> Graph:

@@ -7,7 +7,7 @@ from typing import Any
 from coredispatch.graph.calls import bound_arguments, operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
-from coredispatch.graph.targets import function_name
+from coredispatch.graph.targets import expect_parts, function_name
 
 __all__ = ["Aliases"]
 
@@ -59,7 +59,7 @@ def may_alias(node: Node) -> bool:
     """Whether a result of the node may share memory with an argument."""
     op = operator_of(node)
     if op is None:
-        return True
+        return node.target is not expect_parts
     if op.view == "maybe" and not op.mutates:
         return bool(node.meta.get("aliases", True))
     return bool(op.view) or bool(op.mutates)
@@ -117,7 +117,8 @@ def written_by(node: Node) -> list[Node]:
                 map_arg(args[mutation.position], found.append)
         return found
     if node.op == "call_function" and function_name(node.target) is not None:
-        return node.all_input_nodes[:1] if node.is_impure() else []
+        writes = node.is_impure() and node.target is not expect_parts  # which raises, or nothing
+        return node.all_input_nodes[:1] if writes else []
     if node.graphs:
         return _through_graphs(node)[1]
     return node.all_input_nodes
