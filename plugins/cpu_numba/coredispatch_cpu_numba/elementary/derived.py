@@ -1,4 +1,4 @@
-"""Activations and their derivatives, in terms of the elementary functions of either precision."""
+"""What is written alike in either precision: sines, activations and their derivatives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 from numba import types
 
-from ..intrinsics import fabs, fma
+from ..intrinsics import copysign, cosine_of_quarters, fabs, fma, rint_shift, sine_of_quarters
 from . import float32, float64
 from .inlined import inlined
 
@@ -21,6 +21,33 @@ def _derive(base: ModuleType, T: type[np.floating]) -> SimpleNamespace:
     c0 = T(2.0 * np.sqrt(2.0 / np.pi))
     c1 = T(2.0 * np.sqrt(2.0 / np.pi) * 0.044715)
     three_c1 = T(3.0) * c1
+
+    sine_tail, cosine_tail = base.sine_tail, base.cosine_tail
+    quarters, (first, second, third, fourth) = base.QUARTERS, base.TURN
+    minus_half = T(-0.5)
+
+    @inlined
+    def rest_of_quarters(x):
+        """``(shifted, sine, cosine)`` of ``x = n pi / 2 + r``, for ``|x| <= FAR``, NaN for NaN."""
+        shifted, n = rint_shift(x, quarters)
+        r = fma(-n, second, fma(-n, first, x))
+        r = fma(-n, fourth, fma(-n, third, r))
+        z = r * r
+        sine = copysign(fma(r * z, sine_tail(z), r), r)  # of -0.0, too
+        cosine = fma(z * z, cosine_tail(z), fma(z, minus_half, one))
+        return shifted, sine, cosine
+
+    @inlined
+    def sin(x):
+        """The sine of ``|x| <= FAR`` radians."""
+        shifted, sine, cosine = rest_of_quarters(x)
+        return sine_of_quarters(shifted, sine, cosine)
+
+    @inlined
+    def cos(x):
+        """The cosine of ``|x| <= FAR`` radians."""
+        shifted, sine, cosine = rest_of_quarters(x)
+        return cosine_of_quarters(shifted, sine, cosine)
 
     @inlined
     def sigmoid(x):
@@ -80,8 +107,8 @@ def _derive(base: ModuleType, T: type[np.floating]) -> SimpleNamespace:
         log=base.log,
         tanh=base.tanh,
         erf=base.erf,
-        sin=base.sin,
-        cos=base.cos,
+        sin=sin,
+        cos=cos,
         FAR=base.FAR,
         sigmoid=sigmoid,
         sigmoid_backward=sigmoid_backward,

@@ -7,18 +7,28 @@ import numpy as np
 from ..intrinsics import (
     choose,
     copysign,
-    cosine_of_quarters,
     fabs,
     fma,
     frexp,
     ldexp_shifted,
     polynomial,
     rint_shift,
-    sine_of_quarters,
 )
 from .inlined import inlined
 
-__all__ = ["FAR", "cos", "erf", "exp", "gelu", "gelu_slope", "log", "sin", "tanh"]
+__all__ = [
+    "FAR",
+    "QUARTERS",
+    "TURN",
+    "cosine_tail",
+    "erf",
+    "exp",
+    "gelu",
+    "gelu_slope",
+    "log",
+    "sine_tail",
+    "tanh",
+]
 
 _f = np.float32
 
@@ -103,10 +113,10 @@ def erf(x):
     return copysign(small if t < _f(0.92) else large, x)
 
 
-_QUARTERS = _f(0.6366197723675814)  # in a radian: 2 / pi
+QUARTERS = _f(0.6366197723675814)  # in a radian: 2 / pi
 # pi / 2 in four parts (Cody and Waite 1980): the first two have 11 bits, so that their products
 # with n, and the differences, are exact up to ``FAR``; none is negative, so that -0.0 stays.
-_TURN = (
+TURN = (
     _f(1.5703125),
     _f(0.0004837512969970703),
     _f(7.549789415861596e-08),
@@ -114,38 +124,12 @@ _TURN = (
 )
 FAR = _f(12800.0)
 
-_sine_tail = polynomial(
+sine_tail = polynomial(
     -0.16666655242443085, 0.008332177065312862, -0.00019517137843649834,
 )  # fmt: skip
-_cosine_tail = polynomial(
+cosine_tail = polynomial(
     0.04166664555668831, -0.0013887366512790322, 2.4438271793769673e-05,
 )  # fmt: skip
-
-
-@inlined
-def _rest_of_quarters(x):
-    """``(shifted, sine, cosine)`` of ``x = n pi / 2 + r``, for ``|x| <= FAR``, NaN for NaN."""
-    shifted, n = rint_shift(x, _QUARTERS)
-    r = fma(-n, _TURN[1], fma(-n, _TURN[0], x))
-    r = fma(-n, _TURN[3], fma(-n, _TURN[2], r))
-    z = r * r
-    sine = copysign(fma(r * z, _sine_tail(z), r), r)  # of -0.0, too
-    cosine = fma(z * z, _cosine_tail(z), fma(z, _f(-0.5), _f(1.0)))
-    return shifted, sine, cosine
-
-
-@inlined
-def sin(x):
-    """The sine of ``|x| <= FAR`` radians."""
-    shifted, sine, cosine = _rest_of_quarters(x)
-    return sine_of_quarters(shifted, sine, cosine)
-
-
-@inlined
-def cos(x):
-    """The cosine of ``|x| <= FAR`` radians."""
-    shifted, sine, cosine = _rest_of_quarters(x)
-    return cosine_of_quarters(shifted, sine, cosine)
 
 
 # Mills' ratio: normal_cdf(-u) exp(u^2/2) (u + 4) as a polynomial in (u-4) / (u+4), u < 15.

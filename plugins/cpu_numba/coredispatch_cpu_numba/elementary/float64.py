@@ -7,18 +7,28 @@ import numpy as np
 from ..intrinsics import (
     choose,
     copysign,
-    cosine_of_quarters,
     fabs,
     fma,
     frexp,
     ldexp_shifted,
     polynomial,
     rint_shift,
-    sine_of_quarters,
 )
 from .inlined import inlined
 
-__all__ = ["FAR", "cos", "erf", "exp", "gelu", "gelu_slope", "log", "sin", "tanh"]
+__all__ = [
+    "FAR",
+    "QUARTERS",
+    "TURN",
+    "cosine_tail",
+    "erf",
+    "exp",
+    "gelu",
+    "gelu_slope",
+    "log",
+    "sine_tail",
+    "tanh",
+]
 
 _LOG2E = 1.4426950408889634
 # log(2) in two parts (fdlibm): the first has 33 bits, so its product with n is exact.
@@ -115,46 +125,20 @@ def erf(x):
     return copysign(small if t < 1.0 else large, x)
 
 
-_QUARTERS = 0.6366197723675814  # in a radian: 2 / pi
+QUARTERS = 0.6366197723675814  # in a radian: 2 / pi
 # pi / 2 in four parts (Cody and Waite 1980): the first two have 26 bits, so that their products
 # with n, and the differences, are exact up to ``FAR``; none is negative, so that -0.0 stays.
-_TURN = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736765e-17, 1.0828566739219139e-32)
+TURN = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736765e-17, 1.0828566739219139e-32)
 FAR = 1e8
 
-_sine_tail = polynomial(
+sine_tail = polynomial(
     -0.16666666666666632, 0.008333333333322398, -0.000198412698297941,
     2.7557313686955763e-06, -2.5050757308172936e-08, 1.5896747232329487e-10,
 )  # fmt: skip
-_cosine_tail = polynomial(
+cosine_tail = polynomial(
     0.041666666666666616, -0.0013888888888876148, 2.4801587290571496e-05,
     -2.7557314630520376e-07, 2.0875757317663012e-09, -1.1361256653655935e-11,
 )  # fmt: skip
-
-
-@inlined
-def _rest_of_quarters(x):
-    """``(shifted, sine, cosine)`` of ``x = n pi / 2 + r``, for ``|x| <= FAR``, NaN for NaN."""
-    shifted, n = rint_shift(x, _QUARTERS)
-    r = fma(-n, _TURN[1], fma(-n, _TURN[0], x))
-    r = fma(-n, _TURN[3], fma(-n, _TURN[2], r))
-    z = r * r
-    sine = copysign(fma(r * z, _sine_tail(z), r), r)  # of -0.0, too
-    cosine = fma(z * z, _cosine_tail(z), fma(z, -0.5, 1.0))
-    return shifted, sine, cosine
-
-
-@inlined
-def sin(x):
-    """The sine of ``|x| <= FAR`` radians."""
-    shifted, sine, cosine = _rest_of_quarters(x)
-    return sine_of_quarters(shifted, sine, cosine)
-
-
-@inlined
-def cos(x):
-    """The cosine of ``|x| <= FAR`` radians."""
-    shifted, sine, cosine = _rest_of_quarters(x)
-    return cosine_of_quarters(shifted, sine, cosine)
 
 
 # Mills' ratio: normal_cdf(-u) exp(u^2/2) (u + 5) as a polynomial in (u-5) / (u+5), u < 40.
