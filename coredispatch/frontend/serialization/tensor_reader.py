@@ -185,8 +185,9 @@ class TensorReader:
         return Device(name)
 
     def generator(self, device: Any, state: bytes) -> Generator:
-        """A generator on a device in that state."""
-        made = Generator(self.device(device))
+        """A generator on a device in that state, which need not be here."""
+        made = Generator()
+        made.device = self.device(device)
         try:
             made.load_state_bytes(state)
         except CoreDispatchError as error:
