@@ -90,12 +90,12 @@ def _refused(result: Any) -> list[int]:
 
 @pytest.mark.parametrize("op", determined_operators(set()), ids=lambda op: op.name)
 def test_what_kernels_lay_out_is_viewed_as_on_the_cpu(op: Operator) -> None:
-    for sample in islice(op.samples(Make(dtype_of(op), seed=0, values=op.values)), 3):
+    for sample in islice(op.samples(Make(dtype_of(op), seed=0, values=op.values)), 2):
         if any(a.size > LARGEST for a in arrays_of(sample)):
             continue
         leaves, spec = tree_flatten((sample.args, sample.kwargs))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)]
-        for turn in range(3):
+        for turn in (1, 2):  # in two other orders
             ours = list(leaves)
             for place in places:
                 ways = list(_lying(leaves[place]))
