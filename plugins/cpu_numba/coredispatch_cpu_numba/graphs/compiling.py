@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from ..atomics import stack_words
-from ..building import address_of_code, build
+from ..building import address_of_code, build, compiled
 from ..compilation import ELEMENTWISE
 from ..elementary.derived import elementary
 from ..intrinsics import fabs, full_vectors, largest, smallest
@@ -29,6 +29,7 @@ _SIGNATURE = types.intp(types.intp, types.intp, types.intp)
 _SCOPE = {
     "add_up": add_up,
     "boolean": np.bool_,
+    "compiled": compiled(fastmath=set(ELEMENTWISE)),
     "fabs": fabs,
     "float32": np.float32,
     "float64": np.float64,
