@@ -22,6 +22,7 @@ __all__ = [
     "frexp",
     "full_vectors",
     "largest",
+    "ldexp_downward",
     "ldexp_shifted",
     "polynomial",
     "rint",
@@ -159,34 +160,45 @@ def rint_shift(typingctx: Any, x: Any, scale: Any) -> Any:
     return types.UniTuple(x, 2)(x, x), codegen
 
 
-@intrinsic
-def ldexp_shifted(typingctx: Any, x: Any, shifted: Any) -> Any:
-    """``x * 2**k`` with ``k`` the integer in the low bits of ``rint_shift``'s first result.
+def _ldexp(downward: bool) -> Any:
+    @intrinsic
+    def ldexp(typingctx: Any, x: Any, shifted: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, shifted = args
+            mantissa, bias, *_ = _FORMAT[signature.args[0]]
+            word = ir.IntType(context.get_abi_sizeof(x.type) * 8)
+            k = builder.sub(builder.bitcast(shifted, word), word(_SHIFT_BITS[signature.args[0]]))
+            if _has_avx512(context):
+                i32 = ir.IntType(32)
+                narrow = builder.trunc(k, i32) if word.width > 32 else k
+                name = f"llvm.ldexp.{'f32' if word.width == 32 else 'f64'}.i32"
+                ldexp = cgutils.get_or_insert_function(
+                    builder.module, ir.FunctionType(x.type, [x.type, i32]), name
+                )
+                return builder.call(ldexp, [x, narrow])
 
-    Rounds once for subnormal results where AVX-512 has the instruction; elsewhere it
-    multiplies by ``2**(k//2)`` and ``2**(k - k//2)``, of which only the last can round.
-    """
+            def scaled(x: Any, k: Any, above: int) -> Any:
+                power = builder.shl(builder.add(k, word(bias + above)), word(mantissa))
+                return builder.fmul(x, builder.bitcast(power, x.type))
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, shifted = args
-        mantissa, bias, *_ = _FORMAT[signature.args[0]]
-        word = ir.IntType(context.get_abi_sizeof(x.type) * 8)
-        k = builder.sub(builder.bitcast(shifted, word), word(_SHIFT_BITS[signature.args[0]]))
-        if _has_avx512(context):
-            i32 = ir.IntType(32)
-            narrow = builder.trunc(k, i32) if word.width > 32 else k
-            name = f"llvm.ldexp.{'f32' if word.width == 32 else 'f64'}.i32"
-            ldexp = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(x.type, [x.type, i32]), name
-            )
-            return builder.call(ldexp, [x, narrow])
-        half = builder.ashr(k, word(1))
-        for part in (half, builder.sub(k, half)):
-            power = builder.shl(builder.add(part, word(bias)), word(mantissa))
-            x = builder.fmul(x, builder.bitcast(power, x.type))
-        return x
+            if downward:
+                up = (bias + 1) // 2
+                return builder.fmul(scaled(x, k, up), ir.Constant(x.type, 2.0**-up))
+            half = builder.ashr(k, word(1))
+            return scaled(scaled(x, half, 0), builder.sub(k, half), 0)
 
-    return x(x, x), codegen
+        return x(x, x), codegen
+
+    return ldexp
+
+
+#: ``x * 2**k`` with ``k`` the integer in the low bits of ``rint_shift``'s first result. It rounds
+#: once for subnormal results where AVX-512 has the instruction; elsewhere it multiplies by
+#: ``2**(k//2)`` and ``2**(k - k//2)``, of which only the last can round.
+ldexp_shifted = _ldexp(downward=False)
+#: The same where ``k`` is not above 0 and ``x`` near 1, in half the instructions: ``k`` is raised
+#: into the range of normal numbers, and what it was raised by multiplied off.
+ldexp_downward = _ldexp(downward=True)
 
 
 def _turning(quarters: int) -> Any:

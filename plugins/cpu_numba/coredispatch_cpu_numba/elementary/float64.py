@@ -10,6 +10,7 @@ from ..intrinsics import (
     fabs,
     fma,
     frexp,
+    ldexp_downward,
     ldexp_shifted,
     polynomial,
     rint_shift,
@@ -187,10 +188,9 @@ def gelu(x):
     u = fabs(x)
     near = _FAR if u > _FAR else u
     m, shifted = _bell(near)
-    tail = ldexp_shifted(near * _mills_ratio(near) * m, shifted)
-    result = -tail if x < 0.0 else x - tail
-    far = x * (0.0 if x < 0.0 else 1.0)  # NaN at -inf, as the product is
-    return far if u > _FAR else result
+    tail = ldexp_downward(near * _mills_ratio(near) * m, shifted)
+    # 0 beyond _FAR; the product is NaN at -inf, as that of the definition is
+    return fma(x, 0.0 if x < 0.0 else 1.0, -tail)
 
 
 @inlined
@@ -202,6 +202,6 @@ def gelu_slope(x):
     density = near * _INV_SQRT_2PI
     tail = _mills_ratio(near)
     # below 0: tail - u p(u); above: 1 - (tail - u p(u))
-    part = ldexp_shifted((tail - density) * m, shifted)
+    part = ldexp_downward((tail - density) * m, shifted)
     slope = part if x < 0.0 else 1.0 - part
     return slope if u <= _FAR else x * 0.0 + (0.0 if x < 0.0 else 1.0)
