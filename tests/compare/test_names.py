@@ -6,9 +6,13 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from names import REASONS, TABLE, missing, reason, rendered
+
+pytestmark = pytest.mark.once
 
 
 def test_every_missing_name_is_in_the_table() -> None:

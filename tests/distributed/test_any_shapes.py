@@ -8,11 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.distributed as dist
+
+pytestmark = pytest.mark.once
 
 PROGRAM = Path(__file__).parent / "any_shapes_program.py"
 program = SimpleNamespace(**runpy.run_path(str(PROGRAM)))

@@ -24,6 +24,8 @@ from coredispatch.distributed.checkpoint.state_dict import (
 from coredispatch.distributed.fsdp import full_state_dict, fully_shard
 from coredispatch.distributed.tensor import Shard, distribute_tensor
 
+pytestmark = pytest.mark.once
+
 
 def model_and_optimizer(seed: int) -> tuple[Any, Any]:
     with seeded(seed):

@@ -22,6 +22,8 @@ from coredispatch.distributed.tensor import (
 )
 from coredispatch.frontend.utils._pytree import tree_flatten
 
+pytestmark = pytest.mark.once
+
 DOUBLE: dict[str, Any] = {"dtype": cd.float64}
 FIRST: dict[str, Any] = {"batch_first": True, **DOUBLE}
 

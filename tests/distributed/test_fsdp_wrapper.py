@@ -37,6 +37,8 @@ from coredispatch.distributed.fsdp.wrap import (
 )
 from coredispatch.distributed.tensor import DTensor
 
+pytestmark = pytest.mark.once
+
 
 class Pair(NamedTuple):
     values: Any

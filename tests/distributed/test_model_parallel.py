@@ -25,6 +25,8 @@ from coredispatch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).parent
 
 

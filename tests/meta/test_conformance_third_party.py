@@ -39,6 +39,8 @@ from coredispatch.plugin import Tensor as Tensor
 
 from . import triangular_layout
 
+pytestmark = pytest.mark.once
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "diagonal_layout" / "coredispatch_diagonal.py"
 
 

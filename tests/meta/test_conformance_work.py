@@ -32,6 +32,8 @@ from coredispatch.conformance.selftest.state_faults import STATES
 from coredispatch.conformance.templates import Renamed
 from coredispatch.ops.support.samples import Make
 
+pytestmark = pytest.mark.once
+
 #: one of each way in which work may be too large, a kernel may remember, and a result may round
 CAUGHT = (
     "drops the tail at n % 8 from 1024 on (add)",

@@ -21,7 +21,10 @@ import coredispatch as cd
 from coredispatch.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 # Python 3.12 and later warn when a process that has threads forks; these children use none.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning"),
+]
 
 
 class Function(Dataset[Any]):

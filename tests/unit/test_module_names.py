@@ -16,6 +16,8 @@ import pytest
 import coredispatch
 from coredispatch._namespaces import NAMESPACES
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(coredispatch.__file__).parent
 
 # Runs in a process in which no public namespace has been imported yet: imports the names that it

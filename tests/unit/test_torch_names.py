@@ -13,6 +13,8 @@ import pytest
 import coredispatch as cd
 from coredispatch.compat.torch.version import TorchVersion
 
+pytestmark = pytest.mark.once
+
 
 def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COREDISPATCH_PLUGINS": "none"}

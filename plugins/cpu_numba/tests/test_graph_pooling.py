@@ -9,6 +9,8 @@ import pytest
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 F = cd.nn.functional
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.graph.passes.inlining import inline_modules
 
+pytestmark = pytest.mark.once
+
 F = cd.nn.functional
 
 

@@ -16,6 +16,8 @@ from coredispatch.plugin import call_raw, numpy_dtype
 from coredispatch.registry.around.observe import observe
 from coredispatch_cpu_numba.kernels import halves
 
+pytestmark = pytest.mark.once
+
 F = cd.nn.functional
 DTYPES = [numpy_dtype(cd.bfloat16), numpy_dtype(cd.float16)]
 ALL_BITS = np.arange(2**16, dtype=np.uint16)

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 import coredispatch_cpu_numba as pack
 
+pytestmark = pytest.mark.once
+
 LARGE = (300, 300)
 
 

@@ -17,6 +17,7 @@ from coredispatch.graph.passes.inlining import inline_modules
 
 F = cd.nn.functional
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.skipif(not has_host_compiler(), reason="there is no C++ compiler"),
     pytest.mark.filterwarnings("ignore:.torch.jit.[a-z_]+. is deprecated:DeprecationWarning"),
     pytest.mark.parametrize("stand_in", [(2, "14.2.0")], ids=[""], indirect=True),

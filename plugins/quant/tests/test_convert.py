@@ -17,6 +17,8 @@ from coredispatch.plugin import ArgumentError, OpError, to_raw
 from coredispatch_quant.convert import fold_batch_norm
 from coredispatch_quant.observers import SMALLEST_SCALE
 
+pytestmark = pytest.mark.once
+
 OBSERVERS = (
     quant.MinMaxObserver,
     quant.MovingAverageMinMaxObserver,

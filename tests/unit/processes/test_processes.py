@@ -16,7 +16,10 @@ import pytest
 import coredispatch as cd
 import coredispatch.multiprocessing as mp
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX shared memory")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX shared memory"),
+]
 METHODS = ["fork", "spawn"]
 
 
