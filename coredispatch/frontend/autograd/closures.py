@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from coredispatch.frontend.autograd.node import SEQUENCE, OpNode
-from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of
+from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of, keep_history
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.derivative import saved_argument
 from coredispatch.registry.model.value import Value, dtype_of
@@ -44,7 +44,7 @@ def specialize(entry: RecordEntry) -> None:
 
 
 def _recorder(entry: RecordEntry) -> Callable[..., Any]:
-    name, rule, result_name = entry.name, entry.rule, entry.result_name
+    name, rule, result_name, is_view = entry.name, entry.rule, entry.result_name, entry.is_view
     assert rule is not None
     # (bit in the mask of inputs that require grad, position of the argument)
     parameters = [(1 << i, position) for i, position in enumerate(rule.tensors)]
@@ -77,6 +77,8 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             return out
         if out is args[0]:
             out = alias_of(out)
+        if out._view is not None and not is_view:
+            keep_history(out, args)
         plan, saves, positions, shapes, outs = recipes[mask] or recipe(mask)
         node.opname, node.multi_output, node.plan, node.count = name, False, plan, 1
         node.sequence = next(SEQUENCE)

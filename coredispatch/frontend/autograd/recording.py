@@ -80,6 +80,26 @@ def alias_of(value: TensorBase) -> Any:
     return alias
 
 
+def keep_history(out: TensorBase, args: tuple[Any, ...]) -> None:
+    """Let a write to ``out``, which an operator made that is no view, continue its own history.
+
+    Below autograd a decomposition may end in a view of what it made itself (``diag``). A write to
+    such a view would be recorded on that base, which has no history: the operator's would be lost.
+    """
+    link = out._view
+    assert link is not None
+    base = link.base
+    for argument in args:
+        if base is argument:
+            return
+    while isinstance(base, TensorBase) and not base.keys & AUTOGRAD:
+        link = base._view
+        if link is None or not link.op.differentiable:
+            out._storage, out._view = storage_of(out), None
+            return
+        base = link.base
+
+
 def attach(node: Node, out: TensorBase) -> None:
     """Make ``out`` the next output of ``node``."""
     dtype = dtype_of(out)
@@ -115,6 +135,7 @@ class RecordEntry(LayerEntry):
         super().__init__(op, keys, mask, record, fn, generic, bits)
         self.rule: VjpRule | None = record.vjp_rule
         self.mutates: bool = bool(record.mutates)
+        self.is_view: bool = record.view is True
         self.name: str = op.name
         self.result_name: Any = GRAPH.result_name(op)  # None, or (args) -> name to show
         if GRAPH.specialize is not None:
@@ -188,8 +209,12 @@ class RecordEntry(LayerEntry):
                 saved.append(saved_argument(args, source))
         if rule.multi_output:
             for item in out:
+                if item._view is not None and not self.is_view:
+                    keep_history(item, args)
                 attach(node, item)
         else:
+            if out._view is not None and not self.is_view:
+                keep_history(out, args)
             attach(node, out)
         if plan.outs or plan.all_outs:
             node.save_outputs(out)
