@@ -131,3 +131,25 @@ def test_zero_deals_parameters_out_evenly() -> None:
                 opt.state_dict()
             dist.destroy_process_group()
     assert max(loads) - min(loads) <= 2
+
+
+def test_zero_steps_parameters_that_are_added() -> None:
+    def program(rank: int) -> tuple[list[Any], Any]:
+        params = [cd.zeros(n, requires_grad=True) for n in (3, 2, 2, 1)]
+        opt = dist.optim.ZeroRedundancyOptimizer(params[:1], cd.optim.SGD, lr=1.0)
+        opt.add_param_group({"params": params[1:3]})
+        opt.add_param_group({"params": params[3:], "lr": 0.5})
+        for param in params:
+            param.grad = cd.ones_like(param)
+        opt.step()
+        for to in range(dist.get_world_size()):
+            opt.consolidate_state_dict(to=to)
+        groups = opt.state_dict() if rank == dist.get_world_size() - 1 else None
+        return [p.tolist() for p in params], groups and [
+            g["params"] for g in groups["param_groups"]
+        ]
+
+    values = [[-1.0] * 3, [-1.0] * 2, [-1.0] * 2, [-0.5]]
+    for count in (1, 2, 3):
+        found = dist.threads.spawn(program, nprocs=count)
+        assert found == [(values, None)] * (count - 1) + [(values, [[0], [1, 2], [3]])]

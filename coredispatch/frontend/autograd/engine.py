@@ -20,7 +20,7 @@ from coredispatch.frontend.autograd.node import SEQUENCE, GraphTask, Node, OpNod
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import current_pass, pop_masks, push_masks
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import dtype_of
 from coredispatch.registry.wiring import ENGINE, GRAPH
@@ -116,6 +116,7 @@ class BackwardPass(GraphTask):
     ) -> None:
         super().__init__(keep, create)
         self.number: int = next(SEQUENCE)  # tells passes apart
+        self.outer: Any = current_pass()  # the pass that this one is a part of, or None
         self.capture: set[Any] | None = capture
         self.exec_info: set[int] | None = exec_info
         self.heap: list[int] = []  # negative sequence numbers

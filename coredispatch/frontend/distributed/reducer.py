@@ -23,6 +23,7 @@ from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.modes import is_grad_enabled, no_grad
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.masks import current_pass
 
 __all__ = ["Reducer", "used_by"]
 
@@ -64,6 +65,7 @@ class Reducer:
         self._begun = False
         self._ready: dict[int, None] = {}  # in the order in which they came
         self._unused: set[int] = set()
+        self._late: set[int] = set()  # parts of the unused: the end of the pass has told
         self._alone = False
         self._launched = 0
         self._steps = take_over(self.params)
@@ -91,6 +93,8 @@ class Reducer:
         def ready(param: Any) -> None:
             if self.active:
                 self._arrived(position)
+            elif position in self._late:
+                self._refuse_late(position)
 
         return ready
 
@@ -104,12 +108,23 @@ class Reducer:
         self._ready, self._launched = {}, 0
         for bucket in self.buckets:
             bucket.reset()
-        self._unused = set()
+        self._unused, self._late = set(), set()
         # Of one rank the gradients are the averages already.
         self._alone = self.group.size() == 1 and self.hook is None and not self.views
         if self.find_unused:
             used = used_by(outputs)
             self._unused = {i for i, p in enumerate(self.params) if id(accumulator(p)) not in used}
+
+    def pause(self) -> None:
+        """Leave the gradients of the passes to come as they are."""
+        self.active, self._late = False, set()
+
+    def _refuse_late(self, position: int) -> None:
+        raise RuntimeError(
+            f"{self.names[position]} received a gradient after the pass that it had no part in was "
+            "reduced: its gradient is not averaged over the ranks\n"
+            "  fix: one backward for each forward (of the sum of the losses)"
+        )
 
     def _refuse_unfinished(self) -> None:
         missing = sorted(set(range(len(self.params))) - set(self._ready))
@@ -128,7 +143,11 @@ class Reducer:
         queue_callback(self._finish)
         if self._alone:
             return
-        for position in sorted(self._unused):
+        self._leave_out(sorted(self._unused))
+
+    def _leave_out(self, positions: Sequence[int]) -> None:
+        """Let the buckets not wait for parameters that have no part in the pass."""
+        for position in positions:
             bucket, offset = self._where[position]
             grad = self.params[position].grad  # of earlier passes without synchronization
             if bucket.direct:
@@ -211,15 +230,22 @@ class Reducer:
         return all_reduce(flat, group=self.group, async_op=True)
 
     def _finish(self) -> None:
+        found = self._ready.keys() | self._unused
+        missing = [i for i in range(len(self.params)) if i not in found]
+        if missing and current_pass().outer is not None:
+            current_pass().outer.callbacks.append(self._finish)  # this was a checkpoint's
+            return
+        if missing and not self.find_unused:
+            return  # the next forward says which parameters had no part in the loss
+        # The walk from the outputs had found them, but the loss is not made of all outputs.
+        self._late = set(missing)
+        self._unused |= self._late
         if self._alone:
-            self.active = len(self._ready) + len(self._unused) < len(self.params)
-            if not self.active:
-                self._step()
+            self.active = False
+            self._step()
             return
         with no_grad():
-            missing = [b for b in self.buckets if b.missing]
-            if missing:
-                return  # the next forward says which parameters had no part in the loss
+            self._leave_out(missing)
             self._launch()
             everywhere = self._used_anywhere()
             for bucket in self.buckets:

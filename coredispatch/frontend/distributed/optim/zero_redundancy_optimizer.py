@@ -63,16 +63,15 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._optimizer_class, self._optimizer_defaults = optimizer_class, defaults
         self._all_state_dicts: list[dict[str, Any]] = []
         self.optim: Any = None
+        self._owners: Any = None  # by rank and group: the parameters; None until all groups are in
         super().__init__(params, dict(defaults))
         self._make_local()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; the shares are dealt out anew for these only."""
+        """Add parameters and deal them out; those that are there stay with their ranks."""
         super().add_param_group(param_group)
-        if self.optim is not None:
-            group = self.param_groups[-1]
-            own = self._share([group])[self.rank][0]
-            self.optim.add_param_group(own)
+        if self._owners is not None:
+            self._deal(len(self.param_groups) - 1)
 
     def _share(self, groups: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         """For each rank the groups with its parameters: the largest first, to who has least."""
@@ -94,12 +93,22 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return shares
 
     def _make_local(self) -> None:
+        self._positions: list[int] = []
+        for number in range(len(self.param_groups)):
+            self._deal(number)
+
+    def _deal(self, number: int) -> None:
+        """Give this rank's optimizer its part of a group, which may be empty."""
         shares = self._share(self.param_groups)
-        own = [group if group["params"] else None for group in shares[self.rank]]
-        self._positions = [i for i, group in enumerate(own) if group is not None]
-        present = [group for group in own if group is not None]
-        self._owners = [[g["params"] for g in share] for share in shares]
-        self.optim = self._optimizer_class(present, **self._optimizer_defaults) if present else None
+        self._owners = [[group["params"] for group in share] for share in shares]
+        own = shares[self.rank][number]
+        if not own["params"]:
+            return
+        self._positions.append(number)
+        if self.optim is None:
+            self.optim = self._optimizer_class([own], **self._optimizer_defaults)
+        else:
+            self.optim.add_param_group(own)
 
     def _sync_options(self) -> None:
         """What a schedule changed in the groups goes to the optimizer of this rank."""

@@ -215,7 +215,7 @@ class DistributedDataParallel(Module):
             if self._monitor is not None:
                 self._monitor.step(_samples(inputs, kwargs))
         else:
-            self.reducer.active = False
+            self.reducer.pause()
         return output
 
     _buffer_owners: list[tuple[Module, str]] | None = None
