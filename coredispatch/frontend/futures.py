@@ -59,8 +59,9 @@ class Future:
 
     def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
         """Call ``callback(self)`` when the result is there, at once if it is."""
+        self.done()  # a future that makes progress when asked may end here: not under the lock
         with self._lock:
-            if not self.done():
+            if not self._ready.is_set():
                 self._callbacks.append(callback)
                 return
         callback(self)
@@ -77,7 +78,7 @@ class Future:
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
         with self._lock:
-            if self.done():
+            if self._ready.is_set():
                 raise RuntimeError("Future can only be set once")
             self._result, self._error = result, error
             self._ready.set()

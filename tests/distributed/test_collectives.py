@@ -136,6 +136,28 @@ def test_a_future_that_follows_asks_the_engine() -> None:
     assert following.then(lambda earlier: earlier.value() + 1).done() and following.value() == 4
 
 
+@pytest.mark.parametrize("asked", range(6))
+def test_a_future_ends_while_it_is_asked(asked: int) -> None:
+    """At whatever question the collective has ended: its callbacks run then, and once."""
+
+    class Ends(Request):
+        left = asked
+
+        def done(self) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+        def wait(self, seconds: float) -> None:
+            self.left = 0
+
+    calls = []
+    following = dist.Work(None, Ends(), "all_reduce()", 1, [], [3]).get_future()
+    for _ in range(3):
+        following = following.then(lambda earlier: calls.append(earlier))
+    following.add_done_callback(calls.append)
+    assert following.wait() is None and len(calls) == 4
+
+
 def test_a_rank_that_has_left_is_named() -> None:
     def program(rank: int) -> None:
         if rank:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,6 @@ class WorkFuture(Future):
 
     def __init__(self, work: Work) -> None:
         super().__init__()
-        self._lock = threading.RLock()  # type: ignore[assignment]  # asking may be what ends it
         self._work = work
 
     def wait(self) -> Any:
