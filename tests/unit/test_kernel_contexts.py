@@ -32,7 +32,7 @@ def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
         def kernel(_: Any, *raws: Any, **out: Any) -> Any:
             if threading.current_thread() is not threading.main_thread():
                 kernel_context.set()
-                assert leave.wait(600)
+                assert leave.wait()
             return function(*raws, **out)
 
         ufunc = type("ufunc", (), {"__call__": kernel})  # in place, those are called without out=
@@ -48,7 +48,7 @@ def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
         def _dtype(self) -> None:  # read on the way to the kernel
             if not kernel_context.is_set():
                 other.start()
-                assert kernel_context.wait(600)
+                assert kernel_context.wait()
 
         @_dtype.setter
         def _dtype(self, value: object) -> None:

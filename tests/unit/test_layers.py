@@ -96,10 +96,10 @@ def test_a_mode_belongs_to_its_thread(logged: None) -> None:
     def work(position: int) -> None:
         x = cd.ones(2)
         with modes[position]:
-            ready.wait(10)
+            ready.wait()
             for _ in range(position + 1):
                 x + x
-            ready.wait(10)
+            ready.wait()
         x * x
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(modes))]

@@ -162,7 +162,7 @@ if __name__ == "__main__":
     queue = context.Queue()
     process = context.Process(target=work, args=(queue,))
     process.start()
-    print(queue.get(timeout=100))
+    print(queue.get())
     process.join()
     program = "import torch; print(torch.ones(1).type())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
