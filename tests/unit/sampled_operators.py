@@ -17,7 +17,7 @@ LARGEST = 200  # elements of an array; larger ones only cost time
 
 
 def determined_operators(without: set[str]) -> list[Operator]:
-    """Those whose results follow from tensors alone."""
+    """Those whose results are tensors, and follow from tensors alone."""
     return [
         op
         for name, op in sorted(TABLE.snapshot.ops.items())
@@ -25,6 +25,7 @@ def determined_operators(without: set[str]) -> list[Operator]:
         and op.samples is not None
         and not op.random
         and not op.factory
+        and not op.schema.plain
         and name not in without
     ]
 

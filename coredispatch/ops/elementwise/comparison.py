@@ -5,6 +5,7 @@ None of the results but those of ``where`` has a gradient: truth values are not 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
@@ -263,16 +264,32 @@ def isclose(
     return close
 
 
+def _twins(make: Any) -> Iterator[Sample]:
+    """``op(self, other)``: equal, and other in all elements, in the last one, or in size."""
+    for sample in unary(make):
+        (x,) = sample.args
+        yield Sample(x, x.copy())
+        yield Sample(x, make(x.shape))
+        if x.size:
+            other = x.copy()
+            other[(-1,) * x.ndim] = ~other[(-1,) * x.ndim] if x.dtype == bool else 77
+            yield Sample(x, other)
+            yield Sample(x, other[None])
+
+
+def _near(make: Any) -> Iterator[Sample]:
+    """``op(self, other, rtol, atol, equal_nan)`` of those with one size."""
+    for sample in _twins(make):
+        if sample.args[0].shape == sample.args[1].shape:
+            for equal_nan in (False, True):
+                yield Sample(*sample.args, 1e-5, 1e-8, equal_nan)
+
+
 @composite(
     out=lambda *_: (),
     dtype=bool_,
-    reference=lambda a, b, rtol, atol, equal_nan: np.allclose(a, b, rtol, atol, equal_nan),
-    samples=lambda make: (
-        Sample(s.args[0], other, 1e-5, 1e-8, nan)
-        for s in unary(make)
-        for other in (s.args[0].copy(), make(s.args[0].shape))
-        for nan in (False, True)
-    ),
+    reference=np.allclose,
+    samples=_near,
     dtypes="float",
     differentiable=False,
     namespace=(),
@@ -283,7 +300,7 @@ def all_close(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: 
     return lazy.all(isclose(self, other, rtol, atol, equal_nan))
 
 
-@composite
+@composite(reference=np.allclose, samples=_near, dtypes="float", tolerance=exact)
 def allclose(
     self: Tensor,
     other: Tensor,
@@ -299,13 +316,17 @@ def allclose(
     return bool(all_close(self, other, rtol, atol, equal_nan))
 
 
-@composite
+@composite(
+    reference=lambda a, b: a.shape == b.shape and bool((a == b).all()),
+    samples=_twins,
+    tolerance=exact,
+)
 def equal(self: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one size and equal elements. NaN equals nothing."""
     return is_same_size(self, other) and bool(lazy.all(eq(self, other)))
 
 
-@composite
+@composite(reference=lambda a, b: a.shape == b.shape, samples=_twins, tolerance=exact)
 def is_same_size(self: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one size."""
     return tuple(self.shape) == tuple(other.shape)

@@ -15,6 +15,7 @@ from coredispatch.plugin import Sample, laid_out
 from coredispatch_quant.grids import LIMITS, PER_CHANNEL, PER_TENSOR, along, channel_scales, grid
 
 __all__ = [
+    "axis_of",
     "channel_scales_of",
     "channel_zero_points_of",
     "channels",
@@ -29,6 +30,9 @@ __all__ = [
     "products",
     "quantized_per_channel",
     "quantized_per_tensor",
+    "scale_of",
+    "whole",
+    "zero_point_of",
 ]
 
 LAYOUT = "quantized"
@@ -62,13 +66,18 @@ def per_channel(make: Any) -> Iterator[Sample]:
             yield Sample(values, channel_scales(count), zeros + offset, axis, dtype)
 
 
-def either(make: Any) -> Iterator[Sample]:
-    """``op(quantized)``, per tensor in both types and per channel."""
+def whole(make: Any) -> Iterator[Sample]:
+    """``op(quantized per tensor)``, in both types."""
     for shape in SHAPES:
         yield Sample(stored(make, shape))
         yield Sample(stored(make, shape, "qint8"))
         if len(shape) > 2:
             yield Sample(stored(make, shape, "channels_last"))
+
+
+def either(make: Any) -> Iterator[Sample]:
+    """``op(quantized)``, per tensor in both types and per channel."""
+    yield from whole(make)
     yield from channels(make)
 
 
@@ -141,6 +150,21 @@ def integers(self: Any) -> Any:
         return np.rint(values / along(self, self.form)).astype(np.int8)
     scale, zero, dtype = PER_TENSOR[self.form]
     return (np.rint(values / scale) + zero).astype(np.uint8 if dtype == "quint8" else np.int8)
+
+
+def scale_of(self: Any) -> float:
+    """The scale of a form with one."""
+    return float(PER_TENSOR[self.form][0])
+
+
+def zero_point_of(self: Any) -> int:
+    """The zero point of a form with one."""
+    return int(PER_TENSOR[self.form][1])
+
+
+def axis_of(self: Any) -> int:
+    """The dimension along which the scales of a form vary, counted from the first."""
+    return int(PER_CHANNEL[self.form] % self.ndim)
 
 
 def channel_scales_of(self: Any) -> Any:

@@ -271,19 +271,34 @@ def quantized_conv2d(
 # ---- properties ----------------------------------------------------------------------------------
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.whole,
+    reference=definitions.scale_of,
+    tolerance=tolerance.exact,
+)
 def q_scale(self: Tensor) -> float:
     """The scale of a tensor quantized per tensor. Raises ArgumentError for any other."""
     raise _not_quantized()
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.whole,
+    reference=definitions.zero_point_of,
+    tolerance=tolerance.exact,
+)
 def q_zero_point(self: Tensor) -> int:
     """The zero point of a tensor quantized per tensor. Raises ArgumentError for any other."""
     raise _not_quantized()
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.channels,
+    reference=definitions.axis_of,
+    tolerance=tolerance.exact,
+)
 def q_per_channel_axis(self: Tensor) -> int:
     """The dimension along which scales vary. Raises ArgumentError unless there is one."""
     raise _not_quantized()

@@ -171,6 +171,12 @@ def rows_backwards(correct: Any, raws: Any) -> Any:
     return type(result).of(turned, result.values[order])
 
 
+def first_column_uncounted(correct: Any, raws: Any) -> Any:
+    """The number of stored elements leaves the first column out."""
+    (self,) = raws
+    return int((self.col_indices > 0).sum())
+
+
 #: name -> (operator, key whose kernel is at fault, fault, what the case that notices says)
 FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
     "CSR empty-row shift": ("csr_from_dense", "cpu", shifted_rows, "row pointers"),
@@ -185,6 +191,12 @@ FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
         "cpu",
         columns_unread,
         "are taken",
+    ),
+    "CSR count without a column": (
+        "_nnz",
+        "sparse_csr",
+        first_column_uncounted,
+        "elements are stored",
     ),
     "CSR sum with rows backwards": ("add", "sparse_csr", rows_backwards, "do not increase"),
     "CSR sum with the first pattern": ("add", "sparse_csr", sum_of_patterns, "output 0"),

@@ -34,6 +34,7 @@ __all__ = [
     "sparse_product",
     "sparse_sum_of_product",
     "stored",
+    "stored_count",
     "strided",
     "sums_of_products",
     "transposed",
@@ -164,6 +165,11 @@ def row_pointers(self: Any) -> Any:
     """How many elements stand before each row, and in all."""
     counts = (np.asarray(self) != 0).sum(1)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def stored_count(self: Any) -> int:
+    """How many elements are not zero."""
+    return int(np.count_nonzero(np.asarray(self)))
 
 
 def coordinates(self: Any) -> Any:

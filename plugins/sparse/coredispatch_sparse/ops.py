@@ -276,22 +276,37 @@ def col_indices(self: Tensor) -> Tensor:
     """The column of each stored element of a sparse tensor, ``(nnz,)`` int32 or int64."""
 
 
-@primitive(name="_nnz", namespace=())
+@primitive(
+    name="_nnz",
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.stored_count,
+    tolerance=tolerance.exact,
+)
 def nnz(self: Tensor) -> int:
     """Number of stored elements of a sparse tensor, explicit zeros included."""
 
 
-@primitive(namespace=())
+@primitive(
+    namespace=(),
+    samples=definitions.matrices,
+    reference=lambda self: True,
+    tolerance=tolerance.exact,
+)
 def is_coalesced(self: Tensor) -> bool:
     """Whether a sparse tensor stores no element twice: always, they are summed when it is made."""
 
 
-@primitive(namespace=())
+@primitive(
+    namespace=(), samples=definitions.matrices, reference=lambda self: 2, tolerance=tolerance.exact
+)
 def sparse_dim(self: Tensor) -> int:
     """Number of dimensions of a sparse tensor that are stored by index: 2."""
 
 
-@primitive(namespace=())
+@primitive(
+    namespace=(), samples=definitions.matrices, reference=lambda self: 0, tolerance=tolerance.exact
+)
 def dense_dim(self: Tensor) -> int:
     """Number of dimensions of a sparse tensor whose elements are stored whole: 0."""
 
