@@ -140,6 +140,29 @@ def test_a_wrong_operator_fails_where_it_is_wrong(
     assert checks <= failures(judged("their_swish"))
 
 
+@pytest.mark.parametrize(
+    ("answer", "checks"),
+    [
+        (lambda x: int(cd.numel(x)), set()),
+        (lambda x: int(cd.numel(x)) + (x.ndim > 1), {1, 5, 8}),
+        (lambda x: float(cd.numel(x)), {1, 4, 5, 8}),
+        (lambda x: int(cd.numel(x)) + id(x) % 97, {1, 4, 5, 8}),
+    ],
+    ids=["right", "number", "type", "another each time"],
+)
+def test_an_operator_that_returns_a_number_is_judged(
+    load: Any, answer: Any, checks: set[int]
+) -> None:
+    @composite(samples=samples.unary, reference=lambda self: self.size, tolerance=tolerance.exact)
+    def their_count(self: Tensor) -> int:
+        """The number of elements."""
+        return answer(self)
+
+    load(lambda registrar: registrar.op(their_count))
+    found = failures(judged("their_count"))
+    assert checks <= found and bool(checks) == bool(found)
+
+
 def turned(sign: int, scale: float) -> Any:
     """A kernel for ``svd`` whose vectors have other signs, and are not of length one."""
 
