@@ -129,7 +129,7 @@ def called_by(
 ) -> Any:
     """The first answer of the classes of ``objects`` to ``func(*args, **kwargs)``.
 
-    Raises TypeError where all decline.
+    Raises TypeError where all reject.
     """
     types = tuple([type(item) for item in objects])
     for item in objects:

@@ -69,7 +69,7 @@ class GraphCache:
     """Bytes by key in a directory of the user's, ``~/.cache/coredispatch/graphs/NAME``.
 
     An entry is written beside its place and moved there, so that a reader sees a whole one or none,
-    whoever writes at the same time. An entry that is damaged counts as none. Nothing here fails:
+    also while other processes write. An entry that is damaged counts as none. Nothing here fails:
     where the directory cannot be used, nothing is found and nothing kept.
 
     What a compiler reads it may run, so the directory belongs to the user alone.

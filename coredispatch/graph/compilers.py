@@ -65,7 +65,7 @@ def _by_keyword(function: Callable[..., Any]) -> Compiler:
 
 
 def _asked(function: Callable[..., Any]) -> Compiler:
-    """A compiler of somebody else's; the interpreter takes what it declines."""
+    """A compiler of somebody else's; the interpreter takes what it rejects."""
 
     def compile(graph: Graph, inputs: Sequence[Any]) -> Compiled:
         made = function(graph, inputs)
@@ -76,7 +76,7 @@ def _asked(function: Callable[..., Any]) -> Compiler:
         if not callable(made):
             raise OpError(
                 f"the compiler gave {type(made).__name__}, which cannot be called",
-                fix="return a function of the graph's inputs, or None to decline the graph",
+                fix="return a function of the graph's inputs, or None to reject the graph",
             )
         result: Compiled = made
         return result

@@ -89,7 +89,7 @@ def poison(tensor: Any) -> None:
     """Write one other value into every element, also where elements share memory (expand).
 
     A tensor of a plugin's layout has no elements to write to. Raises :class:`Unprepared` where
-    the value does not arrive: whoever shares the memory could not notice then.
+    the value does not arrive: a tensor that shares the memory could not notice then.
     """
     if layout_of(tensor) is not None:
         return

@@ -167,7 +167,7 @@ def test_programs_that_write_to_views_are_not_asked_without_views(
         assert result.status is Status.NOT_RUN and not result.blocks
         assert "'cards' has no strided views" in result.message
     assert run_case(cards, planned["program+row written"]).status is Status.PASS
-    monkeypatch.setattr(Cards, "views", True)  # whoever has views is refused nothing
+    monkeypatch.setattr(Cards, "views", True)  # a backend with views is refused nothing
     assert run_case(cards, planned["program+written transposed"]).status is Status.FAIL
 
 

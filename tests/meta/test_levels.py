@@ -74,7 +74,7 @@ def test_the_reports_of_a_folder_are_listed(subject: Subject, tmp_path: Path) ->
     assert 'href="one.html"' in report.overview(documents)
 
 
-# ---- kernels that decline -----------------------------------------------------------------------
+# ---- kernels that reject -----------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -250,10 +250,10 @@ def test_one_tensor_beside_a_number_is_promoted_like_any(load: Any) -> None:
 def test_kernels_of_views_decline_and_have_a_size_like_others(load: Any) -> None:
     served: list[str] = []
 
-    def flat(name: str, declines: bool) -> Callable[..., Any]:
+    def flat(name: str, rejects: bool) -> Callable[..., Any]:
         def kernel(x: Any, shape: Any) -> Any:
             served.append(name)
-            return NotImplemented if declines else x.reshape(shape)
+            return NotImplemented if rejects else x.reshape(shape)
 
         return kernel
 
@@ -269,38 +269,38 @@ def test_kernels_of_views_decline_and_have_a_size_like_others(load: Any) -> None
     assert served == ["never", "never", "large"]
 
 
-def test_the_decomposition_serves_where_the_only_kernel_declines(load: Any) -> None:
+def test_the_decomposition_serves_where_the_only_kernel_rejects(load: Any) -> None:
     """By returning NotImplemented or through ``when``; gradients and several results included."""
     asked: list[str] = []
 
-    def declines(*_: Any) -> Any:
-        asked.append("declines")
+    def rejects(*_: Any) -> Any:
+        asked.append("rejects")
         return NotImplemented
 
     x = cd.tensor([[3.0, 4.0], [1.0, 2.0]], requires_grad=True)
-    kernels = {"det": declines, "aminmax": declines}
-    load("declining", lambda r: r.kernels("cpu", kernels, priority=9))
+    kernels = {"det": rejects, "aminmax": rejects}
+    load("rejecting", lambda r: r.kernels("cpu", kernels, priority=9))
     served = cd.det(x)
     assert served.item() == pytest.approx(2.0)
-    assert asked == ["declines"]
+    assert asked == ["rejects"]
     (gradient,) = cd.autograd.grad(served, x)  # asks for the determinant once more
     assert gradient.tolist() == [pytest.approx([2.0, -1.0]), pytest.approx([-4.0, 3.0])]
-    asked[:] = ["declines"]
+    asked[:] = ["rejects"]
     assert [r.item() for r in cd.aminmax(x.detach())] == [1.0, 4.0]
-    assert asked == ["declines"] * 2
+    assert asked == ["rejects"] * 2
 
-    load("slow", lambda r: r.kernels("cpu", {"igamma": declines}, priority=9))
+    load("slow", lambda r: r.kernels("cpu", {"igamma": rejects}, priority=9))
     z = cd.tensor([0.5])
     assert z.igamma_(cd.tensor([1.0])) is z
     assert z.item() == pytest.approx(0.84270079)  # erf(1)
-    assert asked.pop() == "declines"
-    asked[:] = ["declines"] * 2
+    assert asked.pop() == "rejects"
+    asked[:] = ["rejects"] * 2
 
     never = {"pairwise_distance": lambda *_: asked.append("never")}
     load("never", lambda r: r.kernels("cpu", never, priority=9, when=lambda *_: False))
     y = x.detach()
     assert cd.pairwise_distance(y, y + 1, eps=0.0).tolist() == [pytest.approx(2**0.5)] * 2
-    assert asked == ["declines"] * 2
+    assert asked == ["rejects"] * 2
 
 
 class Sizeless:

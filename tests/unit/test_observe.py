@@ -1,4 +1,4 @@
-"""What ``observe`` says of kernels that decline: the one that served is named."""
+"""What ``observe`` says of kernels that reject: the one that served is named."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_priority_decides_and_unloading_restores() -> None:
     assert x.sin().item() == before
 
 
-def test_when_lets_a_kernel_decline(load: Any) -> None:
+def test_when_lets_a_kernel_reject(load: Any) -> None:
     load(
         "picky",
         lambda r: r.kernels(

@@ -198,8 +198,8 @@ class TestWrapperSubclasses:
         (x * 2).sum().backward()
         assert Counted.calls[0] == "aten.mul.Tensor" and x.grad.tolist() == [2.0, 2.0]
 
-    def test_handlers_that_decline(self):
-        class Declines(cd.Tensor):
+    def test_handlers_that_reject(self):
+        class Rejects(cd.Tensor):
             __torch_function__ = _C._disabled_torch_function_impl
 
             @classmethod
@@ -207,7 +207,7 @@ class TestWrapperSubclasses:
                 return NotImplemented
 
         with pytest.raises(TypeError, match="returned NotImplemented"):
-            cd.Tensor._make_wrapper_subclass(Declines, (2,)) + 1
+            cd.Tensor._make_wrapper_subclass(Rejects, (2,)) + 1
 
     def test_a_saved_result_is_of_the_class_again(self):
         """Its derivative reads the result, of which autograd keeps no tensor."""

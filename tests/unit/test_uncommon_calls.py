@@ -151,7 +151,7 @@ def test_another_thread_may_import_while_names_below_torch_are_entered() -> None
     program = """
 import sys
 
-class Growing(str):  # stands for the other thread: whoever looks at the name adds a module
+class Growing(str):  # stands for the other thread: a look at the name adds a module
     def startswith(self, *args): sys.modules[f"grown{len(sys.modules)}"] = sys
     def partition(self, *args): self.startswith(); return super().partition(*args)
 

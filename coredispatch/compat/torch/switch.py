@@ -212,8 +212,8 @@ class _Texts:
 def _resolve_annotations(cls: type) -> None:
     """Put types in the place of the texts of annotations, which name what only their file imports.
 
-    Whoever asks for them (``typing.get_type_hints``) looks for the names in the module that the
-    class says it is from.
+    A caller that asks for them (``typing.get_type_hints``) looks for the names in the module that
+    the class says it is from.
     """
     texts = cls.__dict__.get("__annotations__", {})
     names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}

@@ -31,7 +31,7 @@ _add: Final = _op("add")
 _add_: Final = _op("add_")
 _clone: Final = _op("clone")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
-_MAKING: Final = allocate_lock()  # a leaf has one node, whoever asks first
+_MAKING: Final = allocate_lock()  # a leaf has one node, also where two threads ask
 
 
 class AccumulateGrad(Node):

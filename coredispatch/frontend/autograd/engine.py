@@ -272,7 +272,7 @@ class BackwardPass(GraphTask):
                     made = grad._node
                     grad = invoke(_clone, (grad,), _NO_KEYWORDS)
                     if made is not None and grad.keys & AUTOGRAD:
-                        # Whoever prints the gradient is shown what computed it.
+                        # A printed gradient shows the node that computed it.
                         GRAPH.name_results(grad, -1, GRAPH.node_name(made))
                 self.found[key] = grad
             number += 1

@@ -170,7 +170,7 @@ def _arithmetic(fn: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
         recorder = self.recorder
         try:
             value = fn(*map(plain, ordered))
-        except ArithmeticError:  # whoever catches it goes on for these numbers
+        except ArithmeticError:  # a caller that catches it goes on for these numbers
             for item in ordered:
                 if isinstance(item, Sym):
                     item.forced("an error")

@@ -430,7 +430,7 @@ def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
     op = call.op
     if recorder.sized is not None and any(map(_is_sized, args)):
         return recorder.sized(recorder, call, args)
-    recorder.busy += 1  # what kernels do is no part of the program, whoever wrote them
+    recorder.busy += 1  # what kernels do is no part of the program
     try:
         if op.mutates:
             recorder.about_to_write(args)

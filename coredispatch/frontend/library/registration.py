@@ -110,8 +110,8 @@ class Library:
         if fn is fallthrough_kernel:
             return  # what has no kernel is transparent
         name = self._qualified(op_name)
-        spot = f"{name}/{key}"
-        if dispatch_key and spot in self._op_impls and not allow_override:
+        slot = f"{name}/{key}"
+        if dispatch_key and slot in self._op_impls and not allow_override:
             raise RuntimeError(
                 f"This is not allowed since there's already a kernel registered from python "
                 f"overriding {name}'s behavior for {key} dispatch key and {self.ns} namespace."
@@ -120,7 +120,7 @@ class Library:
             self._override(name.partition("::")[2], key, fn)
         else:
             find(name).register(key, fn)
-        self._op_impls.add(spot)
+        self._op_impls.add(slot)
 
     def _qualified(self, op_name: Any) -> str:
         if isinstance(op_name, OpOverload):

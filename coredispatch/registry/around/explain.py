@@ -189,9 +189,9 @@ def _explain(
 
 
 def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, ...]) -> Resolution:
-    """``found`` with the kernels passed over that decline these arguments.
+    """``found`` with the kernels passed over that reject these arguments.
 
-    By their size or by their predicate: what a kernel declines only when it is called (by
+    By their size or by their predicate: what a kernel rejects only when it is called (by
     returning NotImplemented) is not known without calling it.
     """
     entry = build(TABLE.snapshot, op, keys, 0)
@@ -205,14 +205,14 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
     for number, kernel in enumerate(kernels):
         last = number == len(kernels) - 1
         if not last and kernel.least and size is not None and size < kernel.least:
-            verdict = f"declines {size} elements, takes {kernel.least} or more"
+            verdict = f"rejects {size} elements, takes {kernel.least} or more"
         elif not last and kernel.when is not None and not kernel.when(*raw):
             verdict = "its predicate rejects these arguments"
         else:
             verdict = f"own kernel, priority {kernel.priority}"
             steps.append(Step(slot, str(kernel), verdict, True))
-            covered = "overridden, serves what is rejected"
-            steps += [Step(slot, str(other), covered) for other in kernels[number + 1 :]]
+            overridden = "overridden, serves what is rejected"
+            steps += [Step(slot, str(other), overridden) for other in kernels[number + 1 :]]
             return replace(found, kernels=kernels[number:], steps=steps)
         steps.append(Step(slot, str(kernel), verdict))
     raise AssertionError("unreachable: the last kernel takes what comes")

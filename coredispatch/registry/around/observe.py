@@ -36,7 +36,7 @@ class Observation:
         call that
             is refused, or moved between devices).
         plugin: who registered what ran (of several kernels the one that took the call, not those
-            that declined it); for a decomposition, who declared the operator.
+            that rejected it); for a decomposition, who declared the operator.
         where: ``file:line`` of it, as far as known.
         depth: 0 for the outermost call, one more for every redispatch inside.
     """
@@ -75,7 +75,7 @@ def _kind(entry: Entry) -> str:
 
 
 def _mark(entry: Entry | None) -> bool:
-    """Let the kernels of an entry that may decline say which one serves; False for one kernel."""
+    """Let the kernels of an entry that may reject say which one serves; False for one kernel."""
     if not isinstance(entry, (RawEntry, InplaceEntry)):
         return False
     inner = isinstance(entry, InplaceEntry) and _mark(entry.inner)

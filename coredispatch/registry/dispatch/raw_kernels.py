@@ -69,7 +69,7 @@ class RawEntry(Entry):
         self.nontensor: bool = False  # two parameters: a tensor not to be promoted, and no tensor
         # The first parameter alone may hold a tensor, and the kernel sees the others as they are
         self.alone: bool = False
-        # Serves when the kernel declines the call by returning NotImplemented
+        # Serves when the kernel rejects the call by returning NotImplemented
         self.otherwise: RawEntry | None = None
         self.least: int = 0  # calls with fewer elements go to otherwise
 
@@ -541,7 +541,7 @@ class InplaceEntry(Entry):
     def indirect(self, target: Value, args: tuple[Any, ...]) -> None:
         """Compute the functional result and copy it."""
         result = self.inner.compute(args)
-        if result is NotImplemented:  # the only kernel declines: call() has the decomposition
+        if result is NotImplemented:  # the only kernel rejects: call() has the decomposition
             made = self.inner.call(args)
             result = made.raw if isinstance(made, Value) else made
         result = HOOKS.check_inplace(self, target, result)
@@ -563,7 +563,7 @@ class InplaceEntry(Entry):
         return entry.write(target, b, n)
 
     def write(self, target: Value, b: Any, n: int) -> bool:
-        """:meth:`direct` with this entry's own kernel; False where it declines."""
+        """:meth:`direct` with this entry's own kernel; False where it rejects."""
         fn = self.fn
         promotion = self.promotion
         if fn is None or promotion == PROMOTE_NONE:

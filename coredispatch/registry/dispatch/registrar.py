@@ -150,7 +150,7 @@ class Registrar:
     ) -> None:
         """Add kernels to a key, one's own or somebody else's (a kernel pack).
 
-        The highest ``priority`` wins, the later of equals. A kernel declines a call, which then
+        The highest ``priority`` wins, the later of equals. A kernel rejects a call, which then
         goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``, or
         by its size: it then takes only calls whose first array has at least ``least`` elements
         (asked as ``raw.size``, which costs a small call far less than a predicate).

@@ -112,7 +112,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     kernels = found.kernels
     entry = make(op, keys, mask, kernels[0])
     entry.fn = kernels[0].fn
-    if len(kernels) > 1 or op.decomposition is not None:  # something else serves what it declines
+    if len(kernels) > 1 or op.decomposition is not None:  # something else serves what it rejects
         entry.fn = _conditional(kernels[0])
     if len(kernels) > 1:
         entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
@@ -300,7 +300,7 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
 def _inplace_over(
     op: Operator, inner: Entry, copyto: Callable[[Any, Any], Any], strided: bool
 ) -> InplaceEntry:
-    """The in-place entry over one functional entry, and over those it may decline to."""
+    """The in-place entry over one functional entry, and over those it may reject for."""
     functional = op.inplace_of
     assert functional is not None
     entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
@@ -416,7 +416,7 @@ def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
 
 
 def _conditional(kernel: Kernel) -> Any:
-    """The kernel as one that declines by returning NotImplemented."""
+    """The kernel as one that rejects by returning NotImplemented."""
     if kernel.when is None:
         return kernel.fn
     accepts, fn = kernel.when, kernel.fn

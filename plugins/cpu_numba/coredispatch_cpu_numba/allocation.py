@@ -2,8 +2,8 @@
 
 glibc gives large blocks back to the system as soon as they are freed. A step of training that makes
 some megabytes of temporaries then pays for each page anew: an LSTM over 50 steps of 32 sequences
-takes 8.1 ms with, 4.9 ms without these page faults. Whoever sets one of glibc's own variables has
-decided otherwise.
+takes 8.1 ms with, 4.9 ms without these page faults. A user who sets one of glibc's own
+variables has decided otherwise.
 """
 
 from __future__ import annotations

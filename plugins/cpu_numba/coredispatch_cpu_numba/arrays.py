@@ -2,7 +2,7 @@
 
 Everything here runs before Numba is imported, and on every call of the ops of this pack: one
 attribute of an array costs 20 to 50 ns, so the tests stand in the order of what most often
-declines a call.
+rejects a call.
 """
 
 from __future__ import annotations

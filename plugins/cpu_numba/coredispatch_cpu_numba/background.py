@@ -2,7 +2,7 @@
 
 A loop that is not in the disk cache takes 0.1 to 1 s to compile. Where it is first asked for, it
 joins a queue that one thread works through, and ``NotReady`` is raised; a kernel that was
-registered through :func:`patient` then declines the call, so NumPy's serves. Kernels ask for their
+registered through :func:`patient` then rejects the call, so NumPy's serves. Kernels ask for their
 loops before they change anything. A call that ``cd.compile`` captures asks for none: its program is
 compiled next, and may need no other loop.
 
@@ -31,11 +31,11 @@ from .interrupts import interrupts_wait
 
 __all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "made_by", "patient", "wanted"]
 
-#: ``0``: whoever calls waits for the compiler
+#: ``0``: the caller waits for the compiler
 VARIABLE = "COREDISPATCH_BACKGROUND"
 
 
-#: set where the pack is registered: its kernels decline while their loops are compiled
+#: set where the pack is registered: its kernels reject while their loops are compiled
 active = False
 
 
@@ -49,7 +49,7 @@ def wanted() -> bool:
 
 
 def patient(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """``kernel`` as one that declines while what it needs is being compiled."""
+    """``kernel`` as one that rejects while what it needs is being compiled."""
 
     @wraps(kernel)
     def serve(*args: Any, **out: Any) -> Any:

@@ -144,7 +144,7 @@ def test_a_captured_call_has_the_program_compiled_only(tmp_path: Path, backgroun
     assert bool(list(tmp_path.glob("activation.softmax.*"))) is (background == "0")
 
 
-def test_a_kernel_that_is_not_ready_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_is_not_ready_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next kernel serves; in place and with ``out=`` as well."""
 
     def kernel(x: int, out: Any = None) -> int:

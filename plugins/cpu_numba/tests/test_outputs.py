@@ -110,7 +110,7 @@ def test_optimizer_declines_shared_and_read_only_memory() -> None:
     assert not WHEN["adam_step"](frozen, *arrays[1:], *options)
 
 
-def test_predicates_decline() -> None:
+def test_predicates_reject() -> None:
     """What the loops would read wrongly goes to NumPy."""
     big = np.ones((300, 300), np.float32)
     swapped = big.astype(">f4")

@@ -1,6 +1,6 @@
 """Products of bfloat16 matrices on tiles and in pairs, against float64 products by NumPy.
 
-Where the processor has no such instructions, the kernels decline, which is tested too.
+Where the processor has no such instructions, the kernels reject, which is tested too.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def test_numbers_that_come_with_the_call_are_no_constants(codes: Any) -> None:
     assert len(codes) == 1
 
 
-def test_what_is_declined(codes: Any) -> None:
+def test_what_is_rejected(codes: Any) -> None:
     x = X.to("cuda")
     assert compiled(lambda x: x + 1, x) is None  # one operator has a kernel already
     assert compiled(lambda x: (x + 1) * 2, x.half()) is None

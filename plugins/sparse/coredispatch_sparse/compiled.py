@@ -1,6 +1,6 @@
 """The kernel pack of compiled products, and when its kernels serve.
 
-The pack lies above the NumPy kernels of the layout and declines what it does not take; Numba is
+The pack lies above the NumPy kernels of the layout and rejects what it does not take; Numba is
 imported on the first call it serves, not when the plugin is loaded.
 """
 

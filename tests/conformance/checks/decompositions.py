@@ -186,7 +186,7 @@ def _agree(context: Context, variation: Variation, plugin: str, *, gradients: bo
         return False
     if by_definition is None or by_kernel is None:
         if plugin:
-            return False  # not the pack alone: what it declines is served by others
+            return False  # not the pack alone: what it rejects is served by others
         refused, served = (
             ("kernel", "decomposition") if by_definition else ("decomposition", "kernel")
         )

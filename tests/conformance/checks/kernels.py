@@ -1,6 +1,6 @@
 """Checks 1 and 8 for kernels that take part of the calls: each is seen to serve, and is right.
 
-A kernel pack may decline a call by its size, its layout or what not. On the small samples of the
+A kernel pack may reject a call by its size, its layout or what not. On the small samples of the
 other cases it might never run, and a pack would pass on the work of the kernels below it. Here
 samples grow until the kernel takes them; which one served is observed, not assumed.
 """

@@ -39,7 +39,7 @@ class Cause:
 
     Attributes:
         text: what they say, numbers aside.
-        kernel: the operator whose kernel is to blame; "" for a line that raises, whoever calls it.
+        kernel: the operator whose kernel is to blame; "" for a line that raises in any operator.
         results: the blockers, those of the kernel itself first.
     """
 

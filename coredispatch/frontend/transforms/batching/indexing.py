@@ -102,13 +102,13 @@ def _plain(batch: Batch, self: Any, index: tuple[Any, ...]) -> list[Any]:
 def _place(self: Any, items: list[Any]) -> int:
     """Behind how many dimensions of a sample what its index tensors select stands."""
     # A tensor without dimensions counts as an integer.
-    spots = [i for i, item in enumerate(items) if isinstance(item, Value) and item.raw.shape]
-    if not spots:
+    positions = [i for i, item in enumerate(items) if isinstance(item, Value) and item.raw.shape]
+    if not positions:
         return 0
-    inside = items[spots[0] : spots[-1] + 1]
+    inside = items[positions[0] : positions[-1] + 1]
     if any(type(item) is slice or item is None for item in inside):
         return 0
-    return sum(type(item) is slice or item is None for item in items[: spots[0]])
+    return sum(type(item) is slice or item is None for item in items[: positions[0]])
 
 
 def getitem(batch: Batch, self: Any, index: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ from coredispatch.plugin import graph as graphs
 __all__ = ["EXPANSIONS", "expand"]
 
 
-class _Declined(Exception):
+class _Rejected(Exception):
     """The call is left as it is."""
 
 
@@ -79,7 +79,7 @@ def expand(graph: Any) -> Any:
         with made.inserting_before(node):
             try:
                 result = rule(writer, *args)
-            except _Declined:
+            except _Rejected:
                 continue
         if result is None:  # writes
             made.erase_node(node)
@@ -106,7 +106,7 @@ def _spread(made: Any, node: Any, results: tuple[Any, ...]) -> None:
 def _shape(node: Any) -> tuple[int, ...]:
     info = node.meta.get("value")
     if not hasattr(info, "dtype"):
-        raise _Declined
+        raise _Rejected
     shape: tuple[int, ...] = tuple(int(n) for n in info.shape)
     return shape
 
@@ -115,13 +115,13 @@ def _floating(*nodes: Any) -> None:
     for node in nodes:
         _shape(node)
         if str(node.meta["value"].dtype).rpartition(".")[2] not in ("float32", "float64"):
-            raise _Declined
+            raise _Rejected
 
 
 def _last(node: Any, dim: int) -> None:
     shape = _shape(node)
     if dim % max(len(shape), 1) != len(shape) - 1 or not shape[-1]:  # nothing has no largest
-        raise _Declined
+        raise _Rejected
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _softmax(b: Any, x: Any, dim: int, dtype: Any) -> Any:
     _floating(x)
     _last(x, dim)
     if dtype is not None:
-        raise _Declined
+        raise _Rejected
     e = b.exp(b.sub(x, b.amax(x, [-1], True)))
     return b.mul(e, b.reciprocal(b.sum(e, [-1], True)))  # which is 1 at least
 
@@ -146,7 +146,7 @@ def _log_softmax(b: Any, x: Any, dim: int, dtype: Any) -> Any:
     _floating(x)
     _last(x, dim)
     if dtype is not None:
-        raise _Declined
+        raise _Rejected
     shifted = b.sub(x, b.amax(x, [-1], True))
     return b.sub(shifted, b.log(b.sum(b.exp(shifted), [-1], True)))
 
@@ -220,11 +220,11 @@ def _classes(
     """
     _floating(x)
     if weight is not None or smoothing or len(_shape(x)) != 2 or len(_shape(target)) != 1:
-        raise _Declined
+        raise _Rejected
     if str(target.meta["value"].dtype).rpartition(".")[2] != "int64":
-        raise _Declined
+        raise _Rejected
     if target.op != "placeholder" or b.writes_to(target):
-        raise _Declined
+        raise _Rejected
     check = (target.name, _shape(x)[1], ignored)
     b.graph.meta["classes"] = {**b.graph.meta.get("classes", {}), check: None}
     chosen: tuple[Any, Any] = b.once(_chosen, target, _shape(x)[1])
@@ -292,13 +292,13 @@ def _linear_weight_grad(b: Any, grad: Any, x: Any) -> Any:
     """Of a single row: products of two numbers, which the optimizer's loop can compute."""
     _floating(grad, x)
     if len(_shape(x)) != 2 or _shape(x)[0] != 1 or _shape(grad)[0] != 1:
-        raise _Declined
+        raise _Rejected
     return b.mul(b.t(grad), x)
 
 
 def _linear(b: Any, x: Any, weight: Any, bias: Any) -> Any:
     if bias is None or len(_shape(x)) < 2:
-        raise _Declined
+        raise _Rejected
     return b.add(b.linear(x, weight, None), bias)
 
 
@@ -325,9 +325,9 @@ def _weights(
     batch, length, width = _shape(q)[:-2], _shape(q)[-2], _shape(q)[-1]
     same = batch == _shape(k)[:-2] == _shape(v)[:-2]
     if grouped or not same or (causal and mask is not None) or hasattr(scale, "graph"):
-        raise _Declined
+        raise _Rejected
     if length * _shape(k)[-2] >= _SCORES:
-        raise _Declined
+        raise _Rejected
     scale = 1.0 / math.sqrt(width) if scale is None else scale
     scores = b.mul(b.matmul(q, b.transpose(k, -2, -1)), scale)
     if causal:
@@ -358,7 +358,7 @@ def _scaled_dot_product_attention(
     b: Any, q: Any, k: Any, v: Any, mask: Any, dropout: Any, *options: Any
 ) -> Any:
     if dropout:
-        raise _Declined
+        raise _Rejected
     return _attention(b, q, k, v, mask, *options)
 
 
@@ -374,7 +374,7 @@ def _attention_backward(b: Any, grad: Any, q: Any, k: Any, v: Any, *options: Any
 def _ones_like(b: Any, x: Any, *options: Any) -> Any:
     """The gradient of a loss: a constant, which does not wait for the loss."""
     if _shape(x) or any(option is not None for option in options):
-        raise _Declined
+        raise _Rejected
     return b.full((), 1, dtype=x.meta["value"].dtype, device=Device("cpu"))
 
 
@@ -387,7 +387,7 @@ def _sum(b: Any, x: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
     first = next(k for k in range(ndim + 1) if k not in places)
     last = [k for k in range(first, ndim) if k in places]
     if dtype is not None or not first or not last or last != list(range(ndim - len(last), ndim)):
-        raise _Declined
+        raise _Rejected
     return b.sum(b.sum(x, last, keepdim), list(range(first)), keepdim)
 
 
@@ -404,7 +404,7 @@ def _adam_step(
 ) -> None:  # fmt: skip
     _floating(param, grad, first, second)
     if largest is not None or hasattr(decay, "graph"):
-        raise _Declined
+        raise _Rejected
     number = b.number
     rest1, rest2 = number(py.sub, 1.0, beta1), number(py.sub, 1.0, beta2)
     d, weight = _signed(b, grad, maximize), param
@@ -429,7 +429,7 @@ def _sgd_step(
 ) -> None:  # fmt: skip
     _floating(param, grad)
     if hasattr(first, "graph") or hasattr(decay, "graph"):
-        raise _Declined
+        raise _Rejected
     d = _signed(b, grad, maximize)
     if decay:
         d = b.add(d, b.mul(param, decay))

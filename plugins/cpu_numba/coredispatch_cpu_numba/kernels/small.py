@@ -1,7 +1,7 @@
 """Operators on small matrices, where what counts is the number of calls.
 
 A kernel here takes contiguous float32 or float64 arrays of the commonest shapes and up to
-``MOST`` elements; everything else it declines by returning NotImplemented, and the next kernel
+``MOST`` elements; everything else it rejects by returning NotImplemented, and the next kernel
 of the table serves. So it does while its function is compiled in the background, without the
 wrapper of ``background.patient``, which costs a tenth of the call. Numba is imported when the
 first of them runs.
@@ -20,10 +20,10 @@ from coredispatch_cpu_numba.arrays import INT64
 
 __all__ = ["KERNELS", "MOST", "PATIENT", "PRIORITY"]
 
-#: the kernels decline by themselves what is not compiled yet
+#: the kernels reject by themselves what is not compiled yet
 PATIENT = True
 
-#: above the kernels for large arrays, which see the calls declined here
+#: above the kernels for large arrays, which see the calls rejected here
 PRIORITY = 20
 MOST = 2048
 _MOST_EXPONENTIALS = 8192  # of softmax, whose loops are those for large arrays

@@ -21,7 +21,7 @@ _LEAST = 2048
 _LEAST_TOTAL = 512  # sums, means and extrema
 _FEW = 8192  # elements below which the detour over strips costs more than the additions
 _SPLIT = 65536
-_NOTHING = (0, 0, 0)  # never seen: the predicates decline what cannot be laid out
+_NOTHING = (0, 0, 0)  # never seen: the predicates reject what cannot be laid out
 
 
 def _tiles(outer: int, inner: int, size: int) -> tuple[int, int]:
