@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,49 @@ def test_counting_in_many_threads(make: Make) -> None:
     for thread in threads:
         thread.join()
     assert stores[0].get("total") == b"100"
+
+
+@pytest.mark.parametrize("value", [5, None, 1.5, [1, 2], True])
+def test_what_is_neither_text_nor_bytes_is_refused(make: Make, value: Any) -> None:
+    store = make()
+    for call in (
+        lambda: store.set("a", value),
+        lambda: store.append("a", value),
+        lambda: store.compare_set("a", value, "x"),
+        lambda: store.compare_set("a", "", value),
+        lambda: store.multi_set(["a", "b"], ["x", value]),
+        lambda: store.queue_push("a", value),
+        lambda: store.set(value, "x"),
+        lambda: store.get(value),
+        lambda: store.add(value, 1),
+        lambda: store.check([value]),
+        lambda: store.wait([value]),
+        lambda: store.delete_key(value),
+    ):
+        with pytest.raises(TypeError, match=r"Store\.\w+: keys and values are .*\n  fix: "):
+            call()
+    assert store.num_keys() == 0
+
+
+def test_arguments_of_stores(make: Make) -> None:
+    store = make()
+    store.set("a", bytearray(b"\0x"))
+    assert store.get(b"a") == b"\0x"  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the amount is an integer, not 1.5"):
+        store.add("n", 1.5)  # type: ignore[arg-type]
+    for call in (store.check, store.wait, store.multi_get):
+        with pytest.raises(TypeError, match="keys is a list of keys, not 'ab'"):
+            call("ab")
+    with pytest.raises(ValueError, match="2 keys and 1 values"):
+        store.multi_set(["a", "b"], ["x"])
+    assert store.list_keys() == ["a"]
+
+
+def test_keys_of_the_store_itself_are_not_listed() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
+    store.set("a", "x")
+    assert store.list_keys() == ["a"]
+    store.close()
 
 
 def test_nobody_serves() -> None:

@@ -7,6 +7,7 @@ file system, :class:`TCPStore` (in ``tcp_store``) for processes that can reach o
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import struct
 import threading
@@ -21,8 +22,23 @@ from coredispatch.frontend.distributed.store_state import CHANGING, StoreState
 __all__ = ["FileStore", "HashStore", "PrefixStore", "Store"]
 
 
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+def _bytes(call: str, value: Any) -> bytes:
+    """What a store keeps of a key or a value that was given to `call`."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(
+        f"{call}: keys and values are str or bytes, not {type(value).__name__} ({value!r:.60})\n"
+        "  fix: pass str(...), or pickle.dumps(...) for what is no text"
+    )
+
+
+def _listed(call: str, keys: Sequence[str]) -> list[bytes]:
+    """Several keys. A str would be taken for the keys of its letters."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"{call}: keys is a list of keys, not {keys!r}\n  fix: pass [{keys!r}]")
+    return [_bytes(call, key) for key in keys]
 
 
 class Store:
@@ -34,6 +50,8 @@ class Store:
 
     __module__ = "coredispatch.distributed"
     _timeout = timedelta(seconds=300)
+    #: keys that the store itself has set; ``num_keys`` counts them, as PyTorch's does
+    _internal: frozenset[bytes] = frozenset()
 
     def _call(self, name: str, *args: bytes) -> list[bytes]:
         raise NotImplementedError(f"{type(self).__name__} does not define {name}")
@@ -53,39 +71,46 @@ class Store:
 
     def set(self, key: str, value: str | bytes) -> None:
         """Give `key` a value."""
-        self._call("set", _bytes(key), _bytes(value))
+        self._call("set", _bytes("Store.set", key), _bytes("Store.set", value))
 
     def get(self, key: str) -> bytes:
         """The value of `key`, once it has one."""
         self.wait([key])
-        found = self._call("get", _bytes(key))
+        found = self._call("get", _bytes("Store.get", key))
         if not found:
             raise DistStoreError(f"the key {key!r} was deleted while it was read")
         return found[0]
 
     def add(self, key: str, amount: int) -> int:
         """Add to a counter, which begins at 0; returns the sum."""
-        return int(self._call("add", _bytes(key), b"%d" % amount)[0])
+        try:
+            number = operator.index(amount)
+        except TypeError:
+            raise TypeError(
+                f"Store.add: the amount is an integer, not {amount!r}\n  fix: pass int(...)"
+            ) from None
+        return int(self._call("add", _bytes("Store.add", key), b"%d" % number)[0])
 
     def append(self, key: str, value: str | bytes) -> None:
         """Put `value` behind what the key has."""
-        self._call("append", _bytes(key), _bytes(value))
+        self._call("append", _bytes("Store.append", key), _bytes("Store.append", value))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set the key if it has the value `expected`, or none and that is ``""``.
 
         Returns the value that the key has then (`expected` where there is no key).
         """
-        return self._call("compare_set", _bytes(key), _bytes(expected), _bytes(desired))[0]
+        args = (_bytes("Store.compare_set", arg) for arg in (key, expected, desired))
+        return self._call("compare_set", *args)[0]
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are there; does not wait."""
-        return self._call("check", *map(_bytes, keys)) == [b"1"]
+        return self._call("check", *_listed("Store.check", keys)) == [b"1"]
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all keys are there; DistStoreError after `timeout`."""
         limit = self._timeout if timeout is None else timeout
-        wanted = [_bytes(key) for key in keys]
+        wanted = _listed("Store.wait", keys)
         if self._call("check", *wanted) == [b"1"] or self._wait(wanted, limit.total_seconds()):
             return
         names = ", ".join(str(key) for key in keys)
@@ -96,7 +121,7 @@ class Store:
 
     def delete_key(self, key: str) -> bool:
         """Remove a key; whether it was there."""
-        return self._call("delete_key", _bytes(key)) == [b"1"]
+        return self._call("delete_key", _bytes("Store.delete_key", key)) == [b"1"]
 
     def num_keys(self) -> int:
         """How many keys there are."""
@@ -104,26 +129,34 @@ class Store:
 
     def list_keys(self) -> list[str]:
         """The keys, sorted."""
-        return [key.decode() for key in self._call("keys")]
+        return [key.decode() for key in self._call("keys") if key not in self._internal]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """The values of several keys, once all are there."""
+        _listed("Store.multi_get", keys)
         self.wait(keys)
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Set several keys."""
-        for key, value in zip(keys, values, strict=True):
-            self.set(key, value)
+        """Set several keys: all of them, or none where one cannot be kept."""
+        names = _listed("Store.multi_set", keys)
+        kept = [_bytes("Store.multi_set", value) for value in values]
+        if len(names) != len(kept):
+            raise ValueError(
+                f"Store.multi_set: {len(names)} keys and {len(kept)} values\n"
+                "  fix: give each key a value"
+            )
+        for name, value in zip(names, kept, strict=True):
+            self._call("set", name, value)
 
     def queue_push(self, key: str, value: str | bytes) -> None:
         """Put a value into the queue `key`."""
-        self._call("push", _bytes(key), _bytes(value))
+        self._call("push", _bytes("Store.queue_push", key), _bytes("Store.queue_push", value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Take the oldest value of the queue; QueueEmptyError where `block` is False."""
         while True:
-            found = self._call("pop", _bytes(key))
+            found = self._call("pop", _bytes("Store.queue_pop", key))
             if found:
                 return found[0]
             if not block:
@@ -132,7 +165,7 @@ class Store:
 
     def queue_len(self, key: str) -> int:
         """How many values the queue has."""
-        return int(self._call("length", _bytes(key))[0])
+        return int(self._call("length", _bytes("Store.queue_len", key))[0])
 
     def has_extended_api(self) -> bool:
         """True: ``append``, ``multi_get`` and ``multi_set`` are there."""
@@ -226,7 +259,7 @@ class PrefixStore(Store):
     __module__ = "coredispatch.distributed"
 
     def __init__(self, prefix: str, store: Store) -> None:
-        self._prefix = _bytes(prefix) + b"/"
+        self._prefix = _bytes("PrefixStore", prefix) + b"/"
         self.underlying_store = store
 
     @property
@@ -242,8 +275,8 @@ class PrefixStore(Store):
         self.underlying_store.set_timeout(timeout)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        prefix = self._prefix.decode()
-        self.underlying_store.wait([prefix + key for key in keys], timeout)
+        wanted = [(self._prefix + key).decode() for key in _listed("Store.wait", keys)]
+        self.underlying_store.wait(wanted, timeout)
 
     def _call(self, name: str, *args: bytes) -> list[bytes]:
         if name == "keys":

@@ -16,6 +16,7 @@ from coredispatch.frontend.distributed.stores import HashStore, Store, _packed, 
 __all__ = ["TCPStore"]
 
 _GREETING = b"coredispatch store 1\n"
+_WORKERS = "worker count"  # how many processes have connected
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytearray:
@@ -125,6 +126,7 @@ class TCPStore(Store):
         if wait_for_workers and world_size is not None and world_size > 0:
             self._wait_for_workers(world_size)
 
+    _internal = frozenset((_WORKERS.encode(),))
     _tenants: dict[int, _Server] = {}
 
     def _serve(self, host: str, port: int, shared: bool, listening: int | None) -> _Server:
@@ -166,14 +168,14 @@ class TCPStore(Store):
         return connection
 
     def _wait_for_workers(self, world_size: int) -> None:
-        self.add("worker count", 1)
+        self.add(_WORKERS, 1)
         if self._server is None:
             return
         end = time.monotonic() + self._timeout.total_seconds()
-        while self.add("worker count", 0) < world_size:
+        while self.add(_WORKERS, 0) < world_size:
             if time.monotonic() > end:
                 raise DistNetworkError(
-                    f"{self.add('worker count', 0)} of {world_size} processes have joined the store"
+                    f"{self.add(_WORKERS, 0)} of {world_size} processes have joined the store"
                     f" within {self._timeout.total_seconds():.0f} s\n"
                     "  fix: start the others, or raise the timeout"
                 )
