@@ -32,7 +32,7 @@ def _kernel(upper: int) -> Callable[..., np.ndarray]:
         out = np.empty(a.shape, _FLOAT64)
         if out.size:
             given = np.ascontiguousarray(a), np.ascontiguousarray(x)
-            _loop(_FLOAT64, out.size, out.size, *given, _table(), upper, out)
+            _loop(_FLOAT64, out.size, out.size, *given, _table(), upper, own.itemsize < 8, out)
         return out.astype(own, copy=False)
 
     return regularized

@@ -21,7 +21,8 @@ __all__ = ["LOOPS"]
 #: that of the C library: Numba's own loses four digits between 1 and 3
 _lgamma = types.ExternalFunction("lgamma", types.float64(types.float64))
 _scalar = compiled()
-_EPSILON = 2.0**-53
+#: where a sum ends: of results in float64, and of those that are rounded to float32 or less
+_EPSILON, _EPSILON_ROUNDED = 2.0**-53, 2.0**-32
 _MOST_TERMS = 2000
 _BIG = 2.0**52
 _TERMS, _POWERS = 10, 22
@@ -42,21 +43,37 @@ def _log_below(a, x):
 
 
 @_scalar
-def _factor(a, x):
+def _stirling(inverse):
+    """``log(gamma(a + 1)) - (a + 1/2) log(a) + a - log(2 pi) / 2`` of ``inverse = 1 / a``"""
+    square = inverse * inverse
+    series = 1 / 1188 + square * (-691 / 360360 + square / 156)
+    series = 1 / 1260 + square * (-1 / 1680 + square * series)
+    return inverse * (1 / 12 + square * (-1 / 360 + square * series))
+
+
+@_scalar
+def _factor(a, x, epsilon):
     """``x**a exp(-x) / gamma(a + 1)``
 
     A power is taken where it can be: the rounding of an exponent of hundreds is an error of as
     many units in the result.
     """
     if a < 10 and x < 600:
-        return x**a * math.exp(-x - _lgamma(a + 1))
+        # gamma(z + 1) of z = a + 8 by Stirling's series, and down from there by its recurrence
+        z = a + 8
+        inverse = 1 / z
+        product = 1.0
+        for k in range(1, 9):
+            product *= (a + k) * inverse
+        rest = z - x - _stirling(inverse)
+        if epsilon > _EPSILON:  # an exponent is exact enough, and a power costs more
+            power = math.exp(a * math.log(x * inverse) + rest)
+        else:
+            power = (x * inverse) ** a * math.exp(rest)
+        return power * product / math.sqrt(2 * math.pi * z)
     if a < 10:
         return math.exp(a * math.log(x) - x - _lgamma(a + 1))
-    inverse = 1 / a
-    square = inverse * inverse
-    stirling = 1 / 1188 + square * (-691 / 360360 + square / 156)
-    stirling = 1 / 1260 + square * (-1 / 1680 + square * stirling)
-    stirling = inverse * (1 / 12 + square * (-1 / 360 + square * stirling))
+    stirling = _stirling(1 / a)
     if a < 200 and abs(x - a) >= 0.3 * a:
         below = x / a
         power = (below * math.exp(1 - below)) ** a * math.exp(-stirling)
@@ -66,26 +83,26 @@ def _factor(a, x):
 
 
 @_scalar
-def _lower_series(a, x):
+def _lower_series(a, x, epsilon):
     term = total = 1.0
     r = a
     for _ in range(_MOST_TERMS):
         r += 1
         term *= x / r
         total += term
-        if term <= total * _EPSILON:
+        if term <= total * epsilon:
             break
-    return total * _factor(a, x)
+    return total * _factor(a, x, epsilon)
 
 
 @_scalar
-def _upper_series(a, x):
+def _upper_series(a, x, epsilon):
     power, total = 1.0, 0.0
     for n in range(1, _MOST_TERMS):
         power *= -x / n
         term = power / (a + n)
         total += term
-        if abs(term) <= abs(total) * _EPSILON:
+        if abs(term) <= abs(total) * epsilon:
             break
     scaled = a * math.log(x)
     first = -math.expm1(scaled - _lgamma(a + 1))
@@ -93,7 +110,7 @@ def _upper_series(a, x):
 
 
 @_scalar
-def _upper_fraction(a, x):
+def _upper_fraction(a, x, epsilon):
     y, z = 1 - a, x + (1 - a) + 1
     p_before, q_before, p, q = 1.0, x, x + 1, z * x
     out = p / q
@@ -107,9 +124,9 @@ def _upper_fraction(a, x):
         p_before, p, q_before, q = p, p_next, q, q_next
         if abs(p) > _BIG:
             p_before, p, q_before, q = p_before / _BIG, p / _BIG, q_before / _BIG, q / _BIG
-        if change <= abs(out) * _EPSILON:
+        if change <= abs(out) * epsilon:
             break
-    return out * a * _factor(a, x)
+    return out * a * _factor(a, x, epsilon)
 
 
 @_scalar
@@ -138,32 +155,37 @@ def _edge(a, x, upper):
 
 
 @_scalar
-def _regularized(a, x, upper, table):
+def _regularized(a, x, upper, epsilon, table):
     if not (0 < a < np.inf and 0 < x < np.inf):
         return _edge(a, x, upper)
     limit = 4.5 / math.sqrt(a) if a > 200 else (0.3 if a > 20 else 0.0)
     if abs(x - a) / a < limit:
         return _uniform(a, x, 1.0 if upper else -1.0, table)
+    if epsilon > _EPSILON and a >= 0.5 and x < a + 2:
+        # Neither half is below 1/40: what one less the other loses is rounded away.
+        p = _lower_series(a, x, epsilon)
+        return 1 - p if upper else p
     if x > 1.1 and x >= a:
-        q = _upper_fraction(a, x)
+        q = _upper_fraction(a, x, epsilon)
         return q if upper else 1 - q
     if x > 1.1:
         lower = True
     else:
         lower = -0.4 / math.log(x) < a if x <= 0.5 else 1.1 * x < a
     if lower:
-        p = _lower_series(a, x)
+        p = _lower_series(a, x, epsilon)
         return 1 - p if upper else p
-    q = _upper_series(a, x)
+    q = _upper_series(a, x, epsilon)
     return q if upper else 1 - q
 
 
 def _igamma(char: str) -> Callable[..., None]:
-    def loop(a, x, table, upper, out, lo, hi):
+    def loop(a, x, table, upper, rounded, out, lo, hi):
+        epsilon = _EPSILON_ROUNDED if rounded else _EPSILON
         for i in range(lo, hi):
-            out[i] = _regularized(a[i], x[i], upper != 0, table)
+            out[i] = _regularized(a[i], x[i], upper != 0, epsilon, table)
 
     return loop
 
 
-LOOPS: dict[str, Loop] = {"igamma": Loop("aadna", _igamma)}
+LOOPS: dict[str, Loop] = {"igamma": Loop("aadnna", _igamma)}
