@@ -58,7 +58,7 @@ def _factor(a, x, epsilon):
     A power is taken where it can be: the rounding of an exponent of hundreds is an error of as
     many units in the result.
     """
-    if a < 10 and x < 600:
+    if a < 10 and 1e-300 < x < 600:
         # gamma(z + 1) of z = a + 8 by Stirling's series, and down from there by its recurrence
         z = a + 8
         inverse = 1 / z
