@@ -153,7 +153,7 @@ class FullyShardedDataParallel(Module):
         kept = [p for m in ignored for p in m.parameters()] + parameters_among(ignored_states)
         policy = MixedPrecisionPolicy(precision.param_dtype, precision.reduce_dtype)
         free = strategy in (_S.FULL_SHARD, _S.HYBRID_SHARD)
-        self._unit = make_unit(module, mesh, free, policy, kept)
+        self._unit = make_unit([module], mesh, free, policy, kept)
         self._set_cast(precision.cast_root_forward_inputs or precision.cast_forward_inputs)
         self.register_state_dict_post_hook(given_names)
         self.register_load_state_dict_pre_hook(taken_names)

@@ -8,7 +8,7 @@ to the unit, and stay until it has left it. (Zhao et al., "PyTorch FSDP", 2023; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor
 from coredispatch.frontend.distributed.tensor.placements import Shard
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.container import ModuleDict, ModuleList
 
 __all__ = ["FSDPModule", "UnshardHandle", "full_state_dict", "fully_shard", "make_unit"]
 
@@ -35,8 +36,8 @@ class FSDPModule:
 
     def _units(self, recurse: bool = True) -> Iterator[Unit]:
         module: Any = self
-        for owner in module.modules() if recurse else [module]:
-            yield from _units(owner)
+        owners = module.modules() if recurse else [module]
+        yield from dict.fromkeys(unit for owner in owners for unit in _units(owner))
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Put this unit's whole parameters in place, until :meth:`reshard`; all ranks call it.
@@ -77,7 +78,7 @@ class FSDPModule:
 
 
 def fully_shard(
-    module: Module,
+    module: Any,
     *,
     mesh: DeviceMesh | None = None,
     reshard_after_forward: bool | int | None = None,
@@ -86,7 +87,7 @@ def fully_shard(
     offload_policy: OffloadPolicy | None = None,
     ignored_params: set[Any] | None = None,
     process_group: Any = None,
-) -> Module:
+) -> Any:
     """Keep only this rank's rows of each parameter, in place; returns the module.
 
     Call it for the blocks of a model first, then for the model: each call makes a unit of what is
@@ -98,6 +99,8 @@ def fully_shard(
     more: parameters lie on both dimensions then (``mesh["dp"]`` here, ``mesh["tp"]`` there).
 
     Args:
+        module: or a list of modules that make one unit: it is gathered when the first of them is
+            called, and freed when all were.
         mesh: of one dimension, or of two: copies of what is sharded along the second. The default
             group by default.
         reshard_after_forward: free the gathered weights after forward and gather them again in
@@ -110,9 +113,10 @@ def fully_shard(
         process_group: instead of a mesh.
 
     Raises:
-        ValueError: the module itself is sharded already, its parameters have several dtypes, or
-            DTensors among them lie on ranks that are no part of the same mesh, or what
-            ``shard_placement_fn`` gives is no dimension of its parameter.
+        TypeError: something else than a module is given.
+        ValueError: the module itself is sharded already or has no forward, its parameters have
+            several dtypes, or DTensors among them lie on ranks that are no part of the same mesh,
+            or what ``shard_placement_fn`` gives is no dimension of its parameter.
 
     Example::
 
@@ -121,19 +125,49 @@ def fully_shard(
         fully_shard(model)
         optimizer = optim.AdamW(model.parameters())     # after sharding
     """
-    if _units(module):
-        raise ValueError("fully_shard: the module is sharded already\n  fix: call it once for each")
+    several = isinstance(module, (list, tuple))
+    modules = _roots(module) if several else [module]
+    for each in modules:
+        _check_module(each)
     if mesh is None:
         mesh = DeviceMesh.from_group(resolved(process_group), "cpu")
     if mesh.ndim > 2:
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     free = reshard_after_forward is not False
     policy = mp_policy or MixedPrecisionPolicy()
-    make_unit(module, mesh, free, policy, ignored_params or (), shard_placement_fn)
-    kind = type(module)
-    if not isinstance(module, FSDPModule):
-        module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    make_unit(modules, mesh, free, policy, ignored_params or (), shard_placement_fn)
+    for each in modules:
+        kind = type(each)
+        if not isinstance(each, FSDPModule):
+            each.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
     return module
+
+
+def _check_module(module: Any) -> None:
+    if not isinstance(module, Module):
+        raise TypeError(
+            f"fully_shard: expected a module or a list of modules, not {type(module).__name__} "
+            f"({module!r:.60})\n  fix: pass the modules whose parameters shall be divided"
+        )
+    if isinstance(module, (ModuleList, ModuleDict)) and type(module).forward is Module.forward:
+        raise ValueError(
+            f"fully_shard: {type(module).__name__} has no forward, before which its parameters "
+            "could be gathered\n  fix: shard the modules in it; fully_shard(list(...)) keeps them "
+            "together"
+        )
+    if _units(module):
+        raise ValueError("fully_shard: the module is sharded already\n  fix: call it once for each")
+
+
+def _roots(modules: Iterable[Module]) -> list[Module]:
+    """Those of several modules that are not inside another one of them, each once."""
+    given = list(dict.fromkeys(modules))
+    if not given:
+        raise ValueError("fully_shard of an empty list\n  fix: pass at least one module")
+    for module in given:
+        _check_module(module)
+    below = {part for module in given for part in module.modules() if part is not module}
+    return [module for module in given if module not in below]
 
 
 def _dim_of(shard_placement_fn: Callable[[Any], Shard | None] | None, param: Any) -> int:
@@ -156,26 +190,31 @@ def _dim_of(shard_placement_fn: Callable[[Any], Shard | None] | None, param: Any
 
 
 def make_unit(
-    module: Module,
+    modules: Sequence[Module],
     mesh: DeviceMesh,
     free: bool,
     policy: MixedPrecisionPolicy,
     ignored_params: Iterable[Any],
     shard_placement_fn: Callable[[Any], Shard | None] | None = None,
 ) -> Unit:
-    """Shard what is not sharded yet of a module's parameters, and gather it around its forward."""
-    taken = {id(p) for m in module.modules() for unit in _units(m) for p in unit.locals}
-    taken |= {id(p) for p in ignored_params}
+    """Shard what is not sharded yet of the modules' parameters, and gather it around forward."""
+    parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
+    known = list(dict.fromkeys(unit for part in parts for unit in _units(part)))
+    taken = {id(p) for unit in known for p in unit.locals} | {id(p) for p in ignored_params}
     places = [
         (owner, name)
-        for owner in module.modules()
+        for owner in parts
         for name, param in owner._parameters.items()
         if param is not None and id(param) not in taken
     ]
-    unit = Unit(places, mesh, free, policy, partial(_dim_of, shard_placement_fn))
-    module.__dict__.setdefault("_sharded_units", []).append(unit)
-    module.register_forward_pre_hook(unit.enter, with_kwargs=True)
-    module.register_forward_hook(unit.leave, always_call=True)
+    unit = Unit(places, mesh, free, policy, partial(_dim_of, shard_placement_fn), modules)
+    unit.inside = [
+        inner for inner in known if len(inner.modules) > 1 and set(inner.modules) <= set(parts)
+    ]
+    for module in modules:
+        module.__dict__.setdefault("_sharded_units", []).append(unit)
+        module.register_forward_pre_hook(unit.enter, with_kwargs=True)
+        module.register_forward_hook(unit.leave, always_call=True)
     return unit
 
 

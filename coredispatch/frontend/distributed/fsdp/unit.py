@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import coredispatch as cd
@@ -27,7 +27,7 @@ from coredispatch.frontend.distributed.tensor.placements import (
     Shard,
     chunk,
 )
-from coredispatch.frontend.modes import enable_grad, no_grad
+from coredispatch.frontend.modes import enable_grad, is_grad_enabled, no_grad
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.tensor import Tensor
@@ -38,9 +38,14 @@ __all__ = ["Unit"]
 
 
 class Unit:
-    """The sharded parameters of a module.
+    """The sharded parameters of a module, or of several that are gathered together.
+
+    Several are gathered when the first of them is called, and freed when each was called once, or
+    when a unit around all of them ends its forward. What is called a second time before that, or
+    again in backward, gathers anew.
 
     Attributes:
+        modules: whose forward uses the parameters.
         places: the modules and names of the parameters.
         dims: which dimension of each is divided; it is moved to the front in messages.
         shapes: of what is gathered: the whole parameters, or parts of tensor parallelism, with
@@ -57,7 +62,13 @@ class Unit:
         free: bool,
         policy: MixedPrecisionPolicy,
         dim_of: Callable[[Any], int] = lambda param: 0,
+        modules: Sequence[Module] = (),
     ) -> None:
+        self.modules = list(modules)
+        self.inside: list[Unit] = []  # units of several modules, all of them below this one's
+        self._to_come: set[int] = set()  # ids of the modules that the parameters in place wait for
+        self._gathered_from: tuple[object, ...] = ()
+        self._begin: Callable[[Any], None] | None = None  # what gradients of outputs call
         self.places, self.mesh, self.free, self.policy = places, mesh, free, policy
         # Of two dimensions the first has copies of what the second shards.
         self.group = mesh.get_group(mesh.ndim - 1)
@@ -199,8 +210,8 @@ class Unit:
         if self._backward_wholes and current_pass() is None:
             self._end_backward()  # an error ended that pass, and no callback came
         if self.places:
-            self._adopt()
-            self._place(_Gather.apply(self, None, *self.locals))
+            if self._is_new(module):
+                self._begin_forward(module)
             if self.free:
                 hooks = saved_tensors_hooks(self._pack, self._unpack)
                 hooks.__enter__()
@@ -208,6 +219,32 @@ class Unit:
         if self.policy.param_dtype is not None and self.policy.cast_forward_inputs:
             return _cast(args, self.policy.param_dtype), _cast(kwargs, self.policy.param_dtype)
         return None
+
+    def _is_new(self, module: Module) -> bool:
+        """Whether a call needs parameters that are not in place."""
+        waited_for = len(self.modules) > 1 and id(module) in self._to_come
+        return not waited_for or current_pass() is not None or self._gathered_from != self._now()
+
+    def _now(self) -> tuple[object, ...]:
+        """What parameters in place must have been gathered from, to be those of a call now."""
+        versions = (local._local_tensor._version for local in self.locals)
+        return (is_grad_enabled(), *versions)
+
+    def _begin_forward(self, module: Module) -> None:
+        if self._to_come:
+            self.finish_forward()
+        self._adopt()
+        self._place(_Gather.apply(self, None, *self.locals))
+        self._gathered_from = self._now()
+        again = current_pass() is not None  # backward computes this call alone
+        self._to_come = {id(module)} if again else {id(each) for each in self.modules}
+        wholes = None if self.free else [owner._parameters[name] for owner, name in self.places]
+        self._begin = self._beginning(wholes)
+
+    def finish_forward(self) -> None:
+        """Put the local parameters back after the last call, or where some modules had none."""
+        self._to_come, self._begin, self.gathered = set(), None, {}
+        self.reshard()
 
     def _adopt(self) -> None:
         """Take parameters that a program put in place, as ``load_state_dict(assign=True)`` does."""
@@ -220,18 +257,21 @@ class Unit:
                 self.locals[i] = held
 
     def leave(self, module: Module, args: Any, output: Any) -> Any:
-        """Put the local parameters back."""
+        """Put the local parameters back after the last call."""
         if self._hooks:
             self._hooks.pop().__exit__(None, None, None)
-        wholes: Any = None
-        if not self.free:
-            wholes = [owner._parameters[name] for owner, name in self.places]
-        self.reshard()
-        self.gathered = {}
+        if self._begin is not None and not self._backward_wholes:
+            for tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._begin)
+        self._to_come.discard(id(module))
+        if not self._to_come or output is None:  # None: the forward has failed
+            self.finish_forward()
+        for unit in self.inside:
+            if unit._to_come:
+                unit.finish_forward()
         if self._backward_wholes:  # the call was computed again, in backward
             self._place(self._backward_wholes)
-        elif self.places:
-            self._expect_backward(output, wholes)
         if self.policy.output_dtype is not None:
             return _cast(output, self.policy.output_dtype)
         return None
@@ -243,8 +283,8 @@ class Unit:
 
     # -- around the backward ------------------------------------------------------------------
 
-    def _expect_backward(self, output: Any, wholes: Any) -> None:
-        """Put whole parameters in place when the gradient of an output comes.
+    def _beginning(self, wholes: Any) -> Callable[[Any], None]:
+        """What puts whole parameters in place when the gradient of an output comes.
 
         Parts of the forward that are computed again (``utils.checkpoint``) need them. `wholes` are
         those of the forward where they are kept, else None.
@@ -257,11 +297,11 @@ class Unit:
                 self._begin_backward(wholes)
                 begun, wholes = True, None
 
-        for tensor in tensors_in(output):
-            if tensor.requires_grad:
-                tensor.register_hook(begin)
+        return begin
 
     def _begin_backward(self, wholes: Any) -> None:
+        if self._to_come and len(self.modules) > 1:  # not all of them were called
+            self.finish_forward()
         if not self._backward_wholes:
             with no_grad():
                 given = self.gather() if wholes is None else [w.detach() for w in wholes]
