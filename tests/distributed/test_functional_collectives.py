@@ -92,3 +92,63 @@ def test_derivatives_are_of_the_sum_of_all_losses(rows: int) -> None:
             assert cd.equal(x.grad, expected), number
 
     on_ranks(2, program)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [cd.float64, cd.float32])
+def test_derivatives_of_a_product(ranks: int, dtype: Any) -> None:
+    """Column c has c zeros among the ranks. The product over one process' rows is the measure."""
+    cd.manual_seed(ranks)
+    rows = cd.rand(ranks, 4, dtype=dtype) + 0.5
+    for column in range(4):
+        rows[:column, column] = 0.0
+    weights, slopes = cd.rand(ranks, 4, dtype=dtype), cd.rand(ranks, 4, dtype=dtype)
+    whole = rows.clone().requires_grad_()
+    (first,) = cd.autograd.grad((weights * whole.prod(0)).sum(), whole, create_graph=True)
+    (second,) = cd.autograd.grad((slopes * first).sum(), whole, allow_unused=True)
+    second = cd.zeros_like(rows) if second is None else second
+
+    def program(rank: int) -> None:
+        x = rows[rank].clone().requires_grad_()
+        product = dist.nn.functional.all_reduce(x, dist.ReduceOp.PRODUCT)
+        (found,) = cd.autograd.grad((weights[rank] * product).sum(), x, create_graph=True)
+        cd.testing.assert_close(found, first[rank])
+        if found.requires_grad:
+            (again,) = cd.autograd.grad((slopes[rank] * found).sum(), x, allow_unused=True)
+            cd.testing.assert_close(
+                cd.zeros(4, dtype=dtype) if again is None else again, second[rank]
+            )
+
+    on_ranks(ranks, program)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_product_passes_gradcheck(ranks: int, zeros: int) -> None:
+    """All ranks' values are the inputs; each rank of the group has a row of them."""
+
+    class Product(cd.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, rows: Any) -> Any:
+            ctx.save_for_backward(rows)
+            return cd.stack(on_ranks(ranks, lambda r: _product(rows[r])))
+
+        @staticmethod
+        def backward(ctx: Any, grads: Any) -> Any:
+            (rows,) = ctx.saved_tensors
+
+            def program(rank: int) -> Any:
+                x = rows[rank].detach().requires_grad_()
+                with cd.enable_grad():
+                    out = _product(x)
+                return cd.autograd.grad(out, x, grads[rank])[0]
+
+            return cd.stack(on_ranks(ranks, program))
+
+    rows = cd.rand(ranks, 2, dtype=cd.float64) + 0.5
+    rows[:zeros, 0] = 0.0
+    assert cd.autograd.gradcheck(Product.apply, (rows.requires_grad_(),))
+
+
+def _product(x: Any) -> Any:
+    return dist.nn.functional.all_reduce(x, dist.ReduceOp.PRODUCT)

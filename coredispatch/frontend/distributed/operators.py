@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.registry import Operator, primitive
@@ -58,8 +59,9 @@ def all_select(self: Tensor, op: str, group: object) -> Tensor:
 @all_select.vjp
 def _(grad, out, self, op, group):
     total = all_reduce(grad, "sum", group)
-    if op == "product":
-        return total * out / self
+    if op == "product":  # of the others' values, not out / self: that may be 0
+        every, rank = all_gather(self, group), group.rank()
+        return total * lazy.cat([every[:rank], every[rank + 1 :]], 0).prod(0)
     chosen = (self == out).to(grad.dtype)
     return total * chosen / all_reduce(chosen, "sum", group)  # ties share it, as in amax
 
