@@ -203,12 +203,17 @@ class TensorConversions(_Above):
 
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The tensor itself where it lies in ``memory_format`` (row-major) already, else a copy."""
-        if not isinstance(self.raw, Wrapper) and self.layout == "strided":
+        strided = not self.keys & TABLE.snapshot.order.layout_bits
+        if strided and not isinstance(self.raw, Wrapper):
             flags = getattr(self.raw, "flags", None) if memory_format is None else None
             if self.is_contiguous(memory_format) if flags is None else flags.c_contiguous:
                 return self
-        result: Tensor = _op("contiguous")(self, memory_format=memory_format)
-        return result
+        contiguous = _op("contiguous")
+        if memory_format is None:  # the default needs no binding
+            made: Tensor = contiguous(self)
+        else:
+            made = contiguous(self, memory_format=memory_format)
+        return made
 
     def cpu(self, memory_format: Any = None) -> Tensor:
         """The tensor on the CPU."""
