@@ -107,6 +107,31 @@ def test_ranks_that_call_differently_all_raise_and_go_on(size: int, other: Any) 
             assert (array == sum(range(size))).all()
 
 
+@pytest.mark.parametrize(
+    "other", [[], [("broadcast", 1)], [("reduce", 0)], [("broadcast", 0), ("barrier", -1)]]
+)
+def test_all_reduce_tells_of_other_calls_before_it(other: list[tuple[str, int]]) -> None:
+    """A broadcast ends at its root although another rank never calls it."""
+    ranks = ranks_of(2)
+    for rank, program in zip(ranks, [[("broadcast", 0)], other], strict=True):
+        for name, root in program:
+            rank.calls.begin(name, np.ones(4), root=root, op="sum" if name == "reduce" else "")
+    works = [rank.all_reduce(np.ones(4), "sum") for rank in ranks]
+    finish(works)
+    for work in works:
+        with pytest.raises(ValueError, match="called different collectives before this one"):
+            work.wait(0.0)
+
+
+def test_calls_before_a_queued_reduction_are_those_before_it_was_called() -> None:
+    ranks = ranks_of(2)
+    works = [rank.all_reduce(np.ones(90000), "sum") for rank in ranks for _ in range(2)]
+    ranks[0].calls.begin("broadcast", np.ones(4), root=0)
+    finish(works)
+    for work in works:
+        work.wait(0.0)
+
+
 def test_not_numbers_reach_all() -> None:
     for size in (2, 3):
         for length in (3, 300):

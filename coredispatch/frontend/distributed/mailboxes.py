@@ -10,19 +10,22 @@ from coredispatch.frontend.distributed.communicator import LateError
 __all__ = ["Mailboxes"]
 
 
+_Message = tuple[int, bytes | bytearray, bytes]  # who sent it, what, and its label
+
+
 class Mailboxes:
     """What one rank was sent, by channel, tag and sender, in the order of arrival."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._boxes: dict[tuple[str, int], deque[tuple[int, bytes | bytearray]]]
+        self._boxes: dict[tuple[str, int], deque[_Message]]
         self._boxes = defaultdict(deque)
         self._gone: dict[int, str] = {}
 
-    def put(self, src: int, channel: str, tag: int, data: bytes | bytearray) -> None:
+    def put(self, src: int, channel: str, tag: int, data: bytes | bytearray, label: bytes) -> None:
         """A message has come."""
         with self._changed:
-            self._boxes[channel, tag].append((src, data))
+            self._boxes[channel, tag].append((src, data, label))
             self._changed.notify_all()
 
     def gone(self, rank: int, why: str) -> None:
@@ -33,7 +36,7 @@ class Mailboxes:
 
     def _find(self, src: int | None, channel: str, tag: int) -> int:
         box = self._boxes.get((channel, tag), ())
-        for i, (sender, _) in enumerate(box):
+        for i, (sender, _, _) in enumerate(box):
             if src is None or sender == src:
                 return i
         return -1
@@ -43,9 +46,7 @@ class Mailboxes:
         with self._changed:
             return self._find(src, channel, tag) >= 0 or src in self._gone
 
-    def take(
-        self, src: int | None, channel: str, tag: int, seconds: float
-    ) -> tuple[int, bytes | bytearray]:
+    def take(self, src: int | None, channel: str, tag: int, seconds: float) -> _Message:
         """The oldest such message. LateError after `seconds`; ConnectionError if none can come."""
         with self._changed:
 

@@ -2,10 +2,15 @@
 
 A :class:`Transport` sends and receives; the algorithms are here. All ranks combine in the order of
 ranks, so they get the same bits. Calls that the user does not wait for run in a thread, in order.
+
+Each message bears a label that says of which call it is (see ``labels``). A rank that gets another
+call's raises, and lets the others know. Where data go one way only, as in a broadcast, an empty
+message comes back, so that both ends have seen what the other calls.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -15,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.distributed.communicator import Communicator, Done, LateError, Request
+from coredispatch.frontend.distributed.labels import differing, label
 
 __all__ = ["PeerCommunicator", "Transport"]
 
 #: tags of collectives lie beside those of users' messages
 _COLLECTIVE = -1
+_NOTHING = memoryview(b"")
 
 
 class Transport:
@@ -27,14 +34,14 @@ class Transport:
 
     rank: int
 
-    def post(self, dst: int, channel: str, tag: int, data: memoryview) -> None:
-        """Send; returns when ``data`` may be written again."""
+    def post(self, dst: int, channel: str, tag: int, data: memoryview, label: bytes) -> None:
+        """Send; returns when ``data`` may be written again. See ``labels`` for the label."""
         raise NotImplementedError
 
     def take(
         self, src: int | None, channel: str, tag: int, seconds: float
-    ) -> tuple[int, bytes | bytearray]:
-        """The next message from `src`, or from anybody: who sent it, and what.
+    ) -> tuple[int, bytes | bytearray, bytes]:
+        """The next message from `src`, or from anybody: who sent it, what, and its label.
 
         Raises LateError after `seconds`, ConnectionError when the sender is gone.
         """
@@ -77,6 +84,7 @@ class _Arrival(Request):
     def __init__(self, communicator: PeerCommunicator, array: Any, src: int | None, tag: int):
         self.communicator, self.array, self.tag = communicator, array, tag
         self.sender = None if src is None else communicator.ranks[src]
+        self.label = label("send", array)
         self.taken = False
 
     def done(self) -> bool:
@@ -90,11 +98,14 @@ class _Arrival(Request):
             return
         c = self.communicator
         try:
-            sender, data = c.transport.take(self.sender, c.channel, self.tag, seconds)
+            sender, data, its = c.transport.take(self.sender, c.channel, self.tag, seconds)
         except LateError as late:
             raise LateError([c.ranks.index(rank) for rank in late.ranks]) from None
-        _fill(self.array, data)
-        self.source, self.taken = c.ranks.index(sender), True
+        if its != self.label:
+            raise ValueError(differing(c.rank, self.label, c.ranks.index(sender), its))
+        self.source = c.ranks.index(sender)
+        _fill(self.array, data, self.source)
+        self.taken = True
 
 
 def _bytes_of(array: Any) -> memoryview:
@@ -102,13 +113,13 @@ def _bytes_of(array: Any) -> memoryview:
     return memoryview(flat)
 
 
-def _fill(array: Any, data: bytes | bytearray) -> None:
+def _fill(array: Any, data: bytes | bytearray, sender: int) -> None:
     flat = array.reshape(-1)
     if len(data) != flat.nbytes:
         raise ValueError(
-            f"a message of {len(data)} bytes came for {flat.nbytes} bytes: the ranks call with "
-            "tensors of different sizes\n  fix: use the same shape and dtype on all ranks, and "
-            "see DISTRIBUTED_DEBUG=DETAIL"
+            f"rank {sender} of the group sent {len(data)} bytes, and {flat.nbytes} are expected: "
+            "the ranks call with tensors of different sizes\n  fix: use shapes that fit, and the "
+            "same dtype, on all ranks; see DISTRIBUTED_DEBUG=DETAIL"
         )
     flat[...] = np.frombuffer(data, array.dtype)
 
@@ -133,6 +144,8 @@ class PeerCommunicator(Communicator):
         self._wake = threading.Condition()
         self._worker: threading.Thread | None = None
         self._running = False  # whether the worker is in a call
+        self._number = 0  # of the collective that is carried out
+        self._label = b""
         self._closed = False
 
     # -- running ------------------------------------------------------------------------------
@@ -171,21 +184,42 @@ class PeerCommunicator(Communicator):
             item.carry_out()
             del item
 
-    def _put(self, dst: int, array: Any, tag: int = _COLLECTIVE) -> None:
-        self.transport.post(self.ranks[dst], self.channel, tag, _bytes_of(array))
+    def _begin(self, name: str, array: Any = None, **particulars: Any) -> None:
+        """What the messages of a collective say about it. See ``labels.label``."""
+        self._number += 1
+        self._label = label(name, array, number=self._number, **particulars)
 
-    def _take(self, src: int, array: Any) -> None:
+    def _put(self, dst: int, array: Any) -> None:
+        data = _bytes_of(array)
+        self.transport.post(self.ranks[dst], self.channel, _COLLECTIVE, data, self._label)
+
+    def _tell(self, dst: int) -> None:
+        """Send the label alone."""
+        self.transport.post(self.ranks[dst], self.channel, _COLLECTIVE, _NOTHING, self._label)
+
+    def _hear(self, src: int) -> bytes | bytearray:
+        """The next message from a rank; ValueError where it is of another call."""
         left = max(self._deadline - time.monotonic(), 0.0)
         try:
-            _, data = self.transport.take(self.ranks[src], self.channel, _COLLECTIVE, left)
+            _, data, its = self.transport.take(self.ranks[src], self.channel, _COLLECTIVE, left)
         except LateError:
             raise LateError([src]) from None
-        _fill(array, data)
+        if its != self._label:
+            for other in self._others():
+                if other != src:  # it may wait for what this rank will not do any more
+                    with contextlib.suppress(ConnectionError):
+                        self._tell(other)
+            raise ValueError(differing(self.rank, self._label, src, its))
+        return data
+
+    def _take(self, src: int, array: Any) -> None:
+        _fill(array, self._hear(src), src)
 
     # -- messages -----------------------------------------------------------------------------
 
     def send(self, array: Any, dst: int, tag: int) -> Request:
-        self._put(dst, array, tag)
+        data = _bytes_of(array)
+        self.transport.post(self.ranks[dst], self.channel, tag, data, label("send", array))
         return Done()
 
     def recv(self, array: Any, src: int | None, tag: int) -> Request:
@@ -198,32 +232,43 @@ class PeerCommunicator(Communicator):
         return [(self.rank + step) % self.size for step in range(1, self.size)]
 
     def _all_reduce(self, array: Any, op: str) -> None:
+        self._begin("all_reduce", array, op=op, count=array.size)
         flat = array.reshape(-1)
         counts = _shares(flat.size, self.size)
         if flat.size * flat.itemsize < 65536 or self.size == 2:
             gathered = np.empty((self.size, flat.size), flat.dtype)
-            self._all_gather(gathered.reshape(-1), flat, [flat.size] * self.size)
+            self._exchange(gathered.reshape(-1), flat, [flat.size] * self.size)
             _combine(flat, gathered, op)
             return
         part = np.empty(counts[self.rank], flat.dtype)
-        self._reduce_scatter(part, flat, counts, op)
-        self._all_gather(flat, part, counts)
+        self._combine_parts(part, flat, counts, op)
+        self._exchange(flat, part, counts)
 
     def _broadcast(self, array: Any, root: int) -> None:
+        self._begin("broadcast", array, root=root, count=array.size)
         if self.rank != root:
+            self._tell(root)
             self._take(root, array)
         else:
             for dst in self._others():
                 self._put(dst, array)
+            for src in self._others():
+                self._hear(src)
 
     def _reduce(self, array: Any, root: int, op: str) -> None:
+        self._begin("reduce", array, root=root, op=op, count=array.size)
         flat = array.reshape(-1)
         gathered = np.empty((self.size, flat.size), flat.dtype) if self.rank == root else None
-        self._gather(gathered, flat, [flat.size] * self.size, root)
+        self._collect(gathered, flat, [flat.size] * self.size, root)
         if gathered is not None:
             _combine(flat, gathered, op)
 
     def _all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> None:
+        self._begin("all_gather", array, count=sum(counts))
+        self._exchange(out, array, counts)
+
+    def _exchange(self, out: Any, array: Any, counts: Sequence[int]) -> None:
+        """Send `array` to all; ``out`` becomes the arrays of all."""
         parts = _parts(out, counts)
         for dst in self._others():
             self._put(dst, array)
@@ -232,32 +277,56 @@ class PeerCommunicator(Communicator):
             self._take(src, parts[src])
 
     def _reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> None:
+        self._begin("reduce_scatter", array, op=op, count=array.size)
+        self._combine_parts(out, array, counts, op)
+
+    def _combine_parts(self, out: Any, array: Any, counts: Sequence[int], op: str) -> None:
+        """Send each rank its part of `array`, and combine what comes."""
         mine = [counts[self.rank]] * self.size
         gathered = np.empty((self.size, counts[self.rank]), array.dtype)
-        self._all_to_all(gathered.reshape(-1), array, mine, counts)
+        self._exchange_parts(gathered.reshape(-1), array, mine, counts)
         _combine(out.reshape(-1), gathered, op)
 
     def _gather(self, out: Any, array: Any, counts: Sequence[int], root: int) -> None:
+        self._begin("gather", array, root=root)
+        self._collect(out, array, counts, root)
+
+    def _collect(self, out: Any, array: Any, counts: Sequence[int], root: int) -> None:
+        """``out`` of `root` becomes the arrays of all."""
         if self.rank != root:
             self._put(root, array)
+            self._hear(root)
             return
         parts = _parts(out, counts)
         parts[root][...] = array.reshape(-1)
+        for dst in self._others():
+            self._tell(dst)
         for src in self._others():
             self._take(src, parts[src])
 
     def _scatter(self, out: Any, array: Any, counts: Sequence[int], root: int) -> None:
+        self._begin("scatter", out, root=root)
         if self.rank != root:
+            self._tell(root)
             self._take(root, out)
             return
         parts = _parts(array, counts)
         for dst in self._others():
             self._put(dst, parts[dst])
         out.reshape(-1)[...] = parts[root]
+        for src in self._others():
+            self._hear(src)
 
     def _all_to_all(
         self, out: Any, array: Any, out_counts: Sequence[int], in_counts: Sequence[int]
     ) -> None:
+        self._begin("all_to_all", array)
+        self._exchange_parts(out, array, out_counts, in_counts)
+
+    def _exchange_parts(
+        self, out: Any, array: Any, out_counts: Sequence[int], in_counts: Sequence[int]
+    ) -> None:
+        """Send the parts of `array` to the ranks; ``out`` is what came from them."""
         outgoing, coming = _parts(array, in_counts), _parts(out, out_counts)
         for dst in self._others():
             self._put(dst, outgoing[dst])
@@ -266,8 +335,11 @@ class PeerCommunicator(Communicator):
             self._take(src, coming[src])
 
     def _barrier(self) -> None:
-        token = np.zeros(1, np.uint8)
-        self._all_gather(np.zeros(self.size, np.uint8), token, [1] * self.size)
+        self._begin("barrier")
+        for dst in self._others():
+            self._tell(dst)
+        for src in self._others():
+            self._hear(src)
 
     # -- groups -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from coredispatch.frontend.distributed.communicator import GroupInfo
 from coredispatch.frontend.distributed.errors import DistNetworkError
+from coredispatch.frontend.distributed.labels import WIDTH
 from coredispatch.frontend.distributed.mailboxes import Mailboxes
 from coredispatch.frontend.distributed.peers import PeerCommunicator, Transport
 from coredispatch.frontend.distributed.stores import PrefixStore
@@ -25,8 +26,8 @@ from coredispatch.frontend.distributed.tcp_store import TCPStore, receive_exactl
 
 __all__ = ["SocketTransport", "socket_communicator"]
 
-#: length of the channel's name, tag, length of the message
-_HEADER = struct.Struct("<HqQ")
+#: length of the channel's name, tag, length of the message, label
+_HEADER = struct.Struct(f"<HqQ{WIDTH}s")
 _SECRET = 32
 
 
@@ -89,9 +90,9 @@ class SocketTransport(Transport):
         try:
             while True:
                 header = receive_exactly(connection, _HEADER.size)
-                name, tag, length = _HEADER.unpack(header)
+                name, tag, length, label = _HEADER.unpack(header)
                 channel = receive_exactly(connection, name).decode()
-                self.boxes.put(peer, channel, tag, receive_exactly(connection, length))
+                self.boxes.put(peer, channel, tag, receive_exactly(connection, length), label)
         except (OSError, DistNetworkError) as error:
             self.boxes.gone(peer, str(error))
         with self._closing:
@@ -99,12 +100,12 @@ class SocketTransport(Transport):
             if self._closed:
                 connection.close()
 
-    def post(self, dst: int, channel: str, tag: int, data: memoryview) -> None:
+    def post(self, dst: int, channel: str, tag: int, data: memoryview, label: bytes) -> None:
         if dst == self.rank:
-            self.boxes.put(dst, channel, tag, bytes(data))
+            self.boxes.put(dst, channel, tag, bytes(data), label)
             return
         name = channel.encode()
-        header = _HEADER.pack(len(name), tag, len(data)) + name
+        header = _HEADER.pack(len(name), tag, len(data), label) + name
         connection = self._connections[dst]
         try:
             with self._locks[dst]:
@@ -118,7 +119,7 @@ class SocketTransport(Transport):
 
     def take(
         self, src: int | None, channel: str, tag: int, seconds: float
-    ) -> tuple[int, bytes | bytearray]:
+    ) -> tuple[int, bytes | bytearray, bytes]:
         return self.boxes.take(src, channel, tag, seconds)
 
     def ready(self, src: int | None, channel: str, tag: int) -> bool:

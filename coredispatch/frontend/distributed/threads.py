@@ -32,12 +32,12 @@ class _ThreadTransport(Transport):
         self.rank = rank
         self.boxes = boxes
 
-    def post(self, dst: int, channel: str, tag: int, data: memoryview) -> None:
-        self.boxes[dst].put(self.rank, channel, tag, bytes(data))
+    def post(self, dst: int, channel: str, tag: int, data: memoryview, label: bytes) -> None:
+        self.boxes[dst].put(self.rank, channel, tag, bytes(data), label)
 
     def take(
         self, src: int | None, channel: str, tag: int, seconds: float
-    ) -> tuple[int, bytes | bytearray]:
+    ) -> tuple[int, bytes | bytearray, bytes]:
         return self.boxes[self.rank].take(src, channel, tag, seconds)
 
     def ready(self, src: int | None, channel: str, tag: int) -> bool:

@@ -37,10 +37,14 @@ class Calls:
 
     Args:
         memory: ``(ranks, KEPT, WIDTH)`` numbers that all of them see, zero at the beginning.
+
+    Attributes:
+        trace: 7 bits that depend on the names, roots and operations of all calls so far, and their
+            order. They tell ``all_reduce``, at which all ranks meet, of those that did not.
     """
 
     def __init__(self, memory: Any, rank: int) -> None:
-        self._rank, self._number = rank, 0
+        self._rank, self._number, self.trace = rank, 0, 0
         self._others = [other for other in range(len(memory)) if other != rank]
         # Views that write and read whole words, at less cost than an array does.
         self._bytes = memoryview(memory.reshape(-1).view(np.uint8))
@@ -68,8 +72,10 @@ class Calls:
             kind = width = size = 0
         else:
             kind, width, size = ord(array.dtype.kind), array.dtype.itemsize, array.size
+        call, operation = _NUMBER_OF[name], _OPERATIONS[op] if op else -1
+        self.trace = (self.trace * 37 + call * 11 + root + operation + 17) & 127
         own = (
-            _NUMBER_OF[name], kind, width, size, root, _OPERATIONS[op] if op else -1,
+            call, kind, width, size, root, operation,
             *counts, *_NO_COUNTS[len(counts) :], *received, *_NO_COUNTS[len(received) :],
         )  # fmt: skip
         turn = number % KEPT

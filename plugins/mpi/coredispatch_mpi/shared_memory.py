@@ -14,8 +14,8 @@ others have counted as many. A meeting also shows that what a rank wrote before 
 others, which holds on processors that keep the order of stores (x86-64); other machines, and those
 without ``memfd_create``, leave the work to MPI.
 
-At the first meeting of a call the ranks see what the others are about to combine. Where that
-differs, all of them raise.
+At the first meeting of a call the ranks see what the others are about to combine, and whether they
+called the same of MPI's collectives before. Where that differs, all of them raise.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _SMALL = 256 * 1024
 _LINE = 64  # bytes that no two ranks write to
 _OPERATIONS = {name: number for number, name in enumerate(Communicator.operations)}
 _ASKS = 200  # how often a rank looks for the others before it lets anything else go on
+_OWN = (1 << 56) - 1  # the part of a head that is about the call itself
 _KNOWN = 64  # dtypes and shapes of short arrays whose places are kept
 
 
@@ -201,11 +202,11 @@ class SharedMemory:
         finally:
             self._advancing.release()
 
-    def steps(self, array: Any, op: str) -> Iterator[None]:
+    def steps(self, array: Any, op: str, head: int) -> Iterator[None]:
         """The reduction of `array`, which pauses wherever another rank is not that far."""
         self._calls += 1
         turn = self._calls % 2
-        self._heads[2 * self.rank + turn] = _head(array, op)
+        self._heads[2 * self.rank + turn] = head
         how = self._small if array.nbytes <= self._short else self._large
         return how(array, Communicator.operations[op], turn)
 
@@ -226,7 +227,14 @@ class SharedMemory:
                 break
         else:
             return
-        calls = [f"  rank {r} of the group: {_text(heads[2 * r + turn])}" for r in range(self.size)]
+        every = [heads[2 * r + turn] for r in range(self.size)]
+        if len({head & _OWN for head in every}) == 1:
+            raise ValueError(
+                "the ranks called different collectives before this one, or gave them different "
+                "roots or operations\n  fix: all ranks must call the same collectives in the same "
+                "order; DISTRIBUTED_DEBUG=DETAIL names the first that differs"
+            )
+        calls = [f"  rank {r} of the group: {_text(head)}" for r, head in enumerate(every)]
         raise ValueError(
             "the ranks call all_reduce with different tensors or operations:\n"
             + "\n".join(calls)
@@ -352,14 +360,16 @@ class _ChunkPlaces:
         return short
 
 
-def _head(array: Any, op: str) -> int:
-    """A call as one number, for the ranks to compare."""
+def _head(array: Any, op: str, trace: int) -> int:
+    """A call, and the `trace` of those before it, as one number for the ranks to compare."""
     dtype = array.dtype
-    return ((array.size << 7 | ord(dtype.kind)) << 5 | dtype.itemsize) << 4 | _OPERATIONS[op]  # type: ignore[no-any-return]
+    own = ((array.size << 7 | ord(dtype.kind)) << 5 | dtype.itemsize) << 4 | _OPERATIONS[op]
+    return trace << 56 | own  # type: ignore[no-any-return]
 
 
 def _text(head: int) -> str:
     """A call as an error shows it."""
+    head &= _OWN
     dtype = np.dtype(f"{chr(head >> 9 & 127)}{head >> 4 & 31}")
     return f"{head >> 16} elements of {dtype}, {list(_OPERATIONS)[head & 15]}"
 
@@ -369,6 +379,7 @@ class _Reduction(Request):
 
     def __init__(self, memory: SharedMemory, array: Any, op: str) -> None:
         self._memory, self._array, self._op = memory, array, op
+        self._head = _head(array, op, memory.calls.trace)
         self._steps: Iterator[None] | None = None
         self._over = False
         self._error: BaseException | None = None
@@ -378,7 +389,7 @@ class _Reduction(Request):
         """Go on; whether it is over."""
         try:
             if self._steps is None:
-                self._steps = self._memory.steps(self._array, self._op)
+                self._steps = self._memory.steps(self._array, self._op, self._head)
             for _ in self._steps:
                 return False
         except Exception as error:
