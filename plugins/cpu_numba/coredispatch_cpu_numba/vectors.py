@@ -15,7 +15,16 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-__all__ = ["Machine", "byte_tile", "copied", "dot_tile", "halved", "machine", "product_tile"]
+__all__ = [
+    "Machine",
+    "byte_tile",
+    "copied",
+    "dot_tile",
+    "halved",
+    "machine",
+    "product_tile",
+    "turned",
+]
 
 
 @dataclass(frozen=True)
@@ -349,3 +358,45 @@ def halved(lanes: int) -> Any:
         return types.void(out, to, x, at, count), codegen
 
     return copy
+
+
+def turned(lanes: int) -> Any:
+    """``f(out, to, pitch, x, at, step)``: a square block of ``lanes`` rows, transposed.
+
+    ``out[to + j pitch + i] = x[at + i step + j]`` for all ``i, j < lanes``, a power of two. Blocks
+    of 1, 2, 4 ... elements change places with those across the diagonal (Eklundh 1972).
+    """
+
+    @intrinsic
+    def block(typingctx: Any, out: Any, to: Any, pitch: Any, x: Any, at: Any, step: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            word = context.get_value_type(types.intp)
+            out, x = (_data(context, builder, kinds[i], args[i]) for i in (0, 3))
+            kind = ir.VectorType(context.get_data_type(kinds[0].dtype), lanes)
+            rows = [
+                _load(builder, x, builder.add(args[4], builder.mul(args[5], word(i))), kind)
+                for i in range(lanes)
+            ]
+            places = ir.VectorType(ir.IntType(32), lanes)
+            size = 1
+            while size < lanes:
+                upper = [c if not c & size else lanes + c - size for c in range(lanes)]
+                lower = [c + size if not c & size else lanes + c for c in range(lanes)]
+                for i in range(lanes):
+                    if not i & size:
+                        pair = rows[i], rows[i + size]
+                        rows[i], rows[i + size] = (
+                            builder.shuffle_vector(*pair, ir.Constant(places, taken))
+                            for taken in (upper, lower)
+                        )
+                size *= 2
+            for j, row in enumerate(rows):
+                place = builder.add(args[1], builder.mul(args[2], word(j)))
+                builder.store(row, _vector_at(builder, out, place, kind), align=_size(kind))
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(out, n, n, x, n, n), codegen
+
+    return block

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.nn.functional as F
@@ -30,6 +33,44 @@ def test_clone(dtype: str, shape: tuple[int, ...]) -> None:
     assert WHEN["clone"](x.raw, None)
     y = x.clone()
     assert cd.equal(x, y) and y.data_ptr() != x.data_ptr()
+
+
+@st.composite
+def permuted(draw: Any) -> np.ndarray:
+    """Arrays of two to five dimensions in any order, large enough for the plugin's kernel."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 7, 16, 17, 33, 64]), min_size=2, max_size=5))
+    place = draw(st.integers(0, len(sizes) - 1))
+    sizes[place] *= -(-70_000 // math.prod(sizes))
+    dtype = draw(st.sampled_from(["float32", "float64", "int32", "int64", "complex64", "int16"]))
+    array = np.arange(math.prod(sizes)).astype(dtype).reshape(sizes)
+    return array.transpose(draw(st.permutations(range(len(sizes)))))
+
+
+@given(permuted())
+@settings(max_examples=60)
+def test_contiguous(array: np.ndarray) -> None:
+    x = cd.from_numpy(array).contiguous()
+    assert x.is_contiguous() and np.array_equal(x.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((1000, 1001), (1, 0)),
+        ((4, 64, 30, 31), (0, 2, 3, 1)),
+        ((4, 30, 31, 64), (0, 3, 1, 2)),
+        ((3, 12, 100, 64), (0, 2, 1, 3)),
+        ((33, 47, 50, 2, 1), (2, 3, 0, 1, 4)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_dimensions_that_change_places_are_copied_in_blocks(
+    shape: tuple[int, ...], order: tuple[int, ...], dtype: str
+) -> None:
+    array = np.arange(math.prod(shape)).astype(dtype).reshape(shape).transpose(order)
+    assert WHEN["contiguous"](array, None)
+    made = KERNELS["contiguous"](array, None)
+    assert made.flags.c_contiguous and np.array_equal(made, array)
 
 
 PADS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

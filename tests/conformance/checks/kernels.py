@@ -158,6 +158,15 @@ def long_trials(context: Context) -> Iterator[Any]:
                 yield sample
 
 
+def turned_trials(context: Context) -> Iterator[Any]:
+    """The growths with arrays that lie by columns: a kernel may take no others."""
+    for sample in chain(short_trials(context), long_trials(context)):
+        flat: list[bool] = []
+        turned = sample.map(lambda a, flat=flat: flat.append(a.ndim < 2) or np.asfortranarray(a))
+        if not all(flat):
+            yield turned
+
+
 @check(1, 8, plan=_plan, variant="kernel")
 def every_kernel(context: Context) -> None:
     """A kernel beside the plain one serves calls of the size it takes, within the bound.
@@ -168,7 +177,7 @@ def every_kernel(context: Context) -> None:
     """
     plugin, low = context.case.variant.partition("+")[2], half(context.subject)
     judged, others = 0, set()
-    for trials in (short_trials(context), long_trials(context)):
+    for trials in (short_trials(context), long_trials(context), turned_trials(context)):
         for trial in trials:
             result, seen = _served(context, trial)
             others.update(seen)

@@ -1,4 +1,4 @@
-"""clone and pad of large arrays, whose memory several threads bring over."""
+"""clone, contiguous and pad of large arrays, whose memory several threads bring over."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ __all__ = ["KERNELS", "LEAST", "WHEN"]
 
 _LEAST = 65536  # elements: one thread fills the caches of a core
 _BYTES = np.dtype(np.uint8)
-_UNIT = 4096
+_UNIT, _LINE = 4096, 64
+_WORDS = {4: np.dtype(np.float32), 8: np.dtype(np.float64)}  # what moves elements of so many bytes
 _copied = Loop("shape.copies", "copied", 2 * _LEAST)
+_transposed = Loop("shape.copies", "transposed", 2 * _LEAST)
+_exchanged = Loop("shape.copies", "exchanged", 2 * _LEAST)
 _bordered = Loop("shape.copies", "bordered", 4 * _LEAST)
 
 
@@ -26,6 +29,50 @@ def clone(self: np.ndarray, memory_format: Any) -> np.ndarray:
     size = self.nbytes
     _copied(_BYTES, size, -(-size // _UNIT), self, out, size, weight=_UNIT, grain=_UNIT // 64)
     return out
+
+
+def contiguous(self: np.ndarray, memory_format: Any) -> Any:
+    """Two groups of neighbouring dimensions change places: matrices of elements, or of runs."""
+    ndim = self.ndim
+    for first in range(ndim - 1):
+        for end in range(first + 2, ndim + 1):
+            for middle in range(first + 1, end):
+                before, after = range(first), range(end, ndim)
+                order = *before, *range(middle, end), *range(first, middle), *after
+                given = self.transpose(order)
+                if given.flags.c_contiguous:
+                    n, m = prod(self.shape[first:middle]), prod(self.shape[middle:end])
+                    return _exchange(self, given, m, n, prod(self.shape[end:]))
+    return NotImplemented
+
+
+def _exchange(self: np.ndarray, given: np.ndarray, m: int, n: int, run: int) -> Any:
+    """``self``, whose memory is that of ``given``: matrices of ``m`` rows and ``n`` columns."""
+    line = _LINE // self.itemsize
+    if run == 1 and min(m, n) < line or 1 < run < line:
+        return NotImplemented  # no whole blocks, or too much around each run
+    out = np.empty(self.shape, self.dtype)
+    if run > 1:
+        size = run * self.itemsize
+        _exchanged(
+            _BYTES, self.nbytes, out.size // (m * run), given, out, m, n, size, weight=m * size
+        )
+        return out
+    dtype = _WORDS[self.itemsize]
+    strips = -(-n // line)
+    count = out.size // (m * n) * strips
+    arguments = given.view(dtype), out.view(dtype), m, n, strips
+    _transposed(dtype, out.size, count, *arguments, weight=m * line)
+    return out
+
+
+def _accepts_contiguous(self: Any, memory_format: Any) -> bool:
+    return (
+        not self.flags.c_contiguous
+        and self.itemsize in _WORDS
+        and not self.dtype.hasobject
+        and (memory_format is None or str(memory_format).endswith("contiguous_format"))
+    )
 
 
 def _accepts_clone(self: Any, memory_format: Any) -> bool:
@@ -79,11 +126,13 @@ def _accepts_any_pad(input: Any, pad: Any, mode: str, value: Any) -> bool:
 KERNELS: dict[str, Callable[..., Any]] = {
     "clone": clone,
     "constant_pad_nd": constant_pad_nd,
+    "contiguous": contiguous,
     "pad": pad,
 }
 WHEN: dict[str, Callable[..., bool]] = {
     "clone": _accepts_clone,
     "constant_pad_nd": _accepts_pad,
+    "contiguous": _accepts_contiguous,
     "pad": _accepts_any_pad,
 }
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+LEAST: dict[str, int] = {**dict.fromkeys(KERNELS, _LEAST), "contiguous": 16384}

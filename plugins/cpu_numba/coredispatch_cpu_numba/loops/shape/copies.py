@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.spans import copy_apart, part, put, row_of
+from coredispatch_cpu_numba.spans import copy_apart, item, part, put, row_of
+from coredispatch_cpu_numba.vectors import machine, turned
 
-__all__ = ["LOOPS", "UNIT"]
+__all__ = ["LINE", "LOOPS", "UNIT"]
+
+#: bytes of a cache line
+LINE = 64
 
 #: bytes that a copy is counted in
 UNIT = 4096
@@ -48,7 +52,53 @@ def _bordered(char: str) -> Callable[..., None]:
     return loop
 
 
+def _transposed(char: str) -> Callable[..., None]:
+    """Counts strips of matrices: the elements of a cache line in each of the ``m`` rows of ``x``.
+
+    They become whole rows of ``out``, whose cache lines are written one after the other.
+    """
+    lanes = machine().lanes(char)
+    line = LINE // {"f": 4, "d": 8}[char]
+    block = turned(lanes)
+
+    def loop(x, out, m, n, strips, lo, hi):
+        for s in range(lo, hi):
+            matrix = s // strips
+            base, first = matrix * m * n, (s - matrix * strips) * line
+            width = min(line, n - first)
+            i = 0
+            if width == line:
+                while i + line <= m:
+                    for down in range(first, first + line, lanes):
+                        for right in range(i, i + line, lanes):
+                            to, at = base + down * m + right, base + right * n + down
+                            block(out, to, m, x, at, n)
+                    i += line
+            for j in range(first, first + width):
+                for k in range(i, m):
+                    put(out, base + j * m + k, item(x, base + k * n + j))
+
+    return loop
+
+
+def _exchanged(char: str) -> Callable[..., None]:
+    """Counts rows of ``out``, of which a matrix has ``n``: ``m`` runs of ``size`` bytes each."""
+
+    def loop(x, out, m, n, size, lo, hi):
+        for row in range(lo, hi):
+            matrix = row // n
+            at, to = (matrix * m * n + row - matrix * n) * size, row * m * size
+            for _ in range(m):
+                copy_apart(part(out, to, to + size), part(x, at, at + size))
+                to += size
+                at += n * size
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
     "copied": Loop("aan", _copied, dtypes="B"),
+    "transposed": Loop("aannn", _transposed, dtypes="fd"),
+    "exchanged": Loop("aannn", _exchanged),
     "bordered": Loop("aainnnnns", _bordered, dtypes="fdEe"),
 }
