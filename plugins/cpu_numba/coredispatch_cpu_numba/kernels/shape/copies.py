@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["KERNELS", "LEAST", "WHEN"]
 _LEAST = 65536  # elements: one thread fills the caches of a core
 _BYTES = np.dtype(np.uint8)
 _UNIT, _LINE = 4096, 64
+_FEW = 2048  # rows
 _WORDS = {4: np.dtype(np.float32), 8: np.dtype(np.float64)}  # what moves elements of so many bytes
 _copied = Loop("shape.copies", "copied", 2 * _LEAST)
 _transposed = Loop("shape.copies", "transposed", 2 * _LEAST)
@@ -83,35 +85,51 @@ def _accepts_clone(self: Any, memory_format: Any) -> bool:
     )
 
 
-def constant_pad_nd(self: np.ndarray, pad: tuple[int, ...], value: Any) -> Any:
-    """Rows of the result, one after the other: borders, and what lies between them."""
-    if len(pad) % 2 or not 0 < len(pad) <= 2 * self.ndim:
-        return NotImplemented  # NumPy's kernel says what is wrong
+def _bordered_rows(shape: tuple[int, ...], pad: tuple[int, ...]) -> Any:
+    """Shape, rows of the source for those of the result, and where in them their elements go.
+
+    None where NumPy's kernel has to say what is wrong.
+    """
+    if len(pad) % 2 or not 0 < len(pad) <= 2 * len(shape):
+        return None
     # (length, elements that go at its begin, those that stay, border before, border behind)
     sides = []
-    for length, before, after in zip(reversed(self.shape), pad[::2], pad[1::2]):
+    for length, before, after in zip(reversed(shape), pad[::2], pad[1::2]):
         kept = length + min(before, 0) + min(after, 0)
         if kept <= 0:
-            return NotImplemented
+            return None
         sides.append((length, max(-before, 0), kept, max(before, 0), max(after, 0)))
-    lead = self.shape[: self.ndim - len(sides)]
+    lead = shape[: len(shape) - len(sides)]
     rows = np.arange(prod(lead), dtype=INT64)
     for length, first, kept, before, after in reversed(sides[1:]):
         inner = np.full((rows.size, before + kept + after), -1, INT64)
         taken = rows[:, None] * length + np.arange(first, first + kept)
         inner[:, before : before + kept] = np.where(rows[:, None] < 0, -1, taken)
         rows = inner.reshape(-1)
-    length, first, kept, before, after = sides[0]
-    width = before + kept + after
-    shape = *lead, *(b + k + a for _, _, k, b, a in reversed(sides))
+    whole = *lead, *(b + k + a for _, _, k, b, a in reversed(sides))
+    length, first, kept, before, _ = sides[0]
+    return whole, rows, (length, whole[-1], first, before, kept)
+
+
+_few_bordered_rows = lru_cache(maxsize=64)(_bordered_rows)
+
+
+def constant_pad_nd(self: np.ndarray, pad: tuple[int, ...], value: Any) -> Any:
+    """Rows of the result, one after the other: borders, and what lies between them."""
+    few = self.size <= _FEW * self.shape[-1]  # they are kept: to number them takes long
+    found = (_few_bordered_rows if few else _bordered_rows)(self.shape, pad)
+    if found is None:
+        return NotImplemented
+    shape, rows, places = found
     out = np.empty(shape, self.dtype)
-    arguments = (self, out, rows, length, width, first, before, kept, float(value))
-    _bordered(self.dtype, out.size, rows.size, *arguments, weight=width)
+    _bordered(
+        self.dtype, out.size, rows.size, self, out, rows, *places, float(value), weight=places[1]
+    )
     return out
 
 
 def _accepts_pad(self: Any, pad: Any, value: Any) -> bool:
-    return is_dense(self, _LEAST, POINTWISE) and type(value) in (int, float)
+    return is_dense(self, 64, POINTWISE) and type(value) in (int, float)
 
 
 def pad(input: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> Any:
@@ -135,4 +153,4 @@ WHEN: dict[str, Callable[..., bool]] = {
     "contiguous": _accepts_contiguous,
     "pad": _accepts_any_pad,
 }
-LEAST: dict[str, int] = {**dict.fromkeys(KERNELS, _LEAST), "contiguous": 16384}
+LEAST: dict[str, int] = {"clone": _LEAST, "constant_pad_nd": 64, "contiguous": 16384, "pad": 64}
