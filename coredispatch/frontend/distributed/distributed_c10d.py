@@ -74,7 +74,12 @@ def _get_default_store() -> Any:
             )
         first = found.rank() == 0
         state.store = TCPStore(
-            host, int(port), is_master=first, timeout=found.timeout, wait_for_workers=False
+            host,
+            int(port),
+            is_master=first,
+            timeout=found.timeout,
+            wait_for_workers=False,
+            multi_tenant=True,
         )
     return state.store
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +22,7 @@ from coredispatch.frontend.distributed.debug import read_debug_level
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.rendezvous import rendezvous
 from coredispatch.frontend.distributed.stores import PrefixStore, Store
+from coredispatch.frontend.distributed.tcp_store import StoreGoneError
 from coredispatch.frontend.distributed.world import GroupMember, separate_world, world
 
 __all__ = [
@@ -133,19 +137,10 @@ def init_process_group(
     limit = timeout or default_pg_timeout
     config = BackendConfig("cpu:gloo" if backend is None else backend)
     engines = {d: find_engine(name) for d, name in config.get_device_backend_map().items()}
-    if any(name not in _KNOW_THEMSELVES for name, _, _ in engines.values()):
-        store, rank, world_size = _meet(engines, init_method, store, rank, world_size, limit)
-    elif rank == -1 and world_size == -1:
-        world_size = int(os.environ.get("WORLD_SIZE", -1))
-        rank = int(os.environ.get("RANK", -1))
-    communicators = {}
-    for device, (name, create, serves) in engines.items():
-        if device != serves:
-            raise ValueError(f"backend {name!r} serves {serves}, not {device}")
-        own = None if store is None else PrefixStore(f"default/{device}", store)
-        info = GroupInfo(rank, world_size, own, limit.total_seconds(), "default_pg", pg_options)
-        communicators[device] = create(info)
-        library = communicators[device].library()
+    joining = _Joining(engines, init_method, store, rank, world_size, limit, pg_options)
+    communicators, store = joining.join(patient=state.left > 0)
+    for device, communicator in communicators.items():
+        library = communicator.library()
         if library is not None:
             serve(device, library)
     size = next(iter(communicators.values())).size
@@ -159,6 +154,67 @@ def init_process_group(
 def _shown(config: BackendConfig) -> str:
     names = set(config.get_device_backend_map().values())
     return names.pop() if len(names) == 1 else Backend.UNDEFINED
+
+
+@dataclass
+class _Joining:
+    """What is known of a default group before its processes have met."""
+
+    engines: dict[str, Any]
+    init_method: str | None
+    store: Store | None
+    rank: int
+    size: int
+    timeout: timedelta
+    options: Any
+
+    def join(self, patient: bool) -> tuple[dict[str, Communicator], Store | None]:
+        """Meet the others: the communicators, and the store.
+
+        With `patient` a store that goes away is the one of the group that this process has left:
+        rank 0 leaves it later, and then serves a new one.
+        """
+        for device, (name, _, serves) in self.engines.items():
+            if device != serves:
+                raise ValueError(f"backend {name!r} serves {serves}, not {device}")
+        end = time.monotonic() + self.timeout.total_seconds()
+        while True:
+            try:
+                return self._try()
+            except StoreGoneError:
+                if not patient or self.store is not None or time.monotonic() > end:
+                    raise
+
+    def _try(self) -> tuple[dict[str, Communicator], Store | None]:
+        store, rank, size = self.store, self.rank, self.size
+        if any(name not in _KNOW_THEMSELVES for name, _, _ in self.engines.values()):
+            store, rank, size = _meet(
+                self.engines, self.init_method, store, rank, size, self.timeout
+            )
+        elif rank == -1 and size == -1:
+            size = int(os.environ.get("WORLD_SIZE", -1))
+            rank = int(os.environ.get("RANK", -1))
+        if store is None:
+            return self._communicators(None, rank, size), None
+        # A store may have served an earlier group: each has its own part of it. All ranks come
+        # equally often, so that this rank's count is that of the group.
+        arrivals = f"default/{size}/arrivals/{rank}"
+        number = store.add(arrivals, 1)
+        try:
+            own = PrefixStore(f"default/{size}/{number}", store)
+            return self._communicators(own, rank, size), store
+        except BaseException:
+            with contextlib.suppress(Exception):  # it has not come, and may try again
+                store.add(arrivals, -1)
+            raise
+
+    def _communicators(self, store: Store | None, rank: int, size: int) -> dict[str, Communicator]:
+        seconds = self.timeout.total_seconds()
+        made = {}
+        for device, (_, create, _) in self.engines.items():
+            own = None if store is None else PrefixStore(device, store)
+            made[device] = create(GroupInfo(rank, size, own, seconds, "default_pg", self.options))
+        return made
 
 
 def _meet(
@@ -200,7 +256,10 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         for made in reversed(list(state.groups.values())):
             state.waited += made.waited
             made.close()
+        if state.default.store is state.store:
+            state.default.store = None  # who keeps the group does not keep the store open by it
         state.default, state.store, state.count = None, None, 0
+        state.left += 1
         state.groups.clear()
         state.backend_names.clear()
         return

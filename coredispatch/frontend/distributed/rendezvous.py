@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
-from coredispatch.frontend.distributed.stores import FileStore, Store
+from coredispatch.frontend.distributed.stores import FileStore, PrefixStore, Store
 from coredispatch.frontend.distributed.tcp_store import TCPStore
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
@@ -79,7 +79,9 @@ def _tcp(url: str, timeout: timedelta = _DEFAULT, **kwargs: Any) -> Iterator[Any
     parts, rank, size = _numbers("tcp", url)
     if not parts.port:
         raise _refuse("tcp", "port number missing")
-    yield TCPStore(parts.hostname, parts.port, size, rank == 0, timeout, False), rank, size
+    # A store that this process serves there already goes on: an earlier group may still hold it.
+    store = TCPStore(parts.hostname, parts.port, size, rank == 0, timeout, False, True)
+    yield store, rank, size
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
 
 
@@ -95,8 +97,12 @@ def _env(url: str, timeout: timedelta = _DEFAULT, **kwargs: Any) -> Iterator[Any
     rank, size = int(asked("rank", "RANK")), int(asked("world_size", "WORLD_SIZE"))
     host, port = asked("", "MASTER_ADDR"), int(asked("", "MASTER_PORT"))
     # The launcher may keep the store itself, so that it outlives a round of processes.
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    yield TCPStore(host, port, size, serves, timeout, False), rank, size
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    serves = rank == 0 and not kept
+    store: Store = TCPStore(host, port, size, serves, timeout, False, True)
+    if kept:  # what an earlier round left is there as well
+        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    yield store, rank, size
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
 
 

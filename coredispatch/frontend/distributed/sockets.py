@@ -61,8 +61,15 @@ class SocketTransport(Transport):
             for peer in range(self.rank):
                 store.wait([f"address/{peer}"], limit)
                 where, number = store.get(f"address/{peer}").decode().split()
-                connection = socket.create_connection((where, int(number)), seconds)
-                connection.sendall(secret + struct.pack("<I", self.rank))
+                try:
+                    connection = socket.create_connection((where, int(number)), seconds)
+                    connection.sendall(secret + struct.pack("<I", self.rank))
+                except OSError as error:
+                    raise DistNetworkError(
+                        f"rank {self.rank} could not connect to rank {peer} at {where}:{number}: "
+                        f"{error}\n  fix: see whether that rank has ended, and whether its address "
+                        "can be reached from here"
+                    ) from error
                 self._keep(peer, connection)
             while len(self._connections) < size - 1:
                 try:
@@ -79,6 +86,11 @@ class SocketTransport(Transport):
                     self._keep(struct.unpack("<I", greeting[_SECRET:])[0], connection)
                 else:
                     connection.close()
+        # Who serves the store may leave the group at once: the others need it no more then.
+        if self.rank:
+            store.set(f"met/{self.rank}", "")
+        else:
+            store.wait([f"met/{peer}" for peer in range(1, size)], limit)
 
     def _keep(self, peer: int, connection: socket.socket) -> None:
         connection.settimeout(None)

@@ -13,10 +13,16 @@ from datetime import timedelta
 from coredispatch.frontend.distributed.errors import DistNetworkError
 from coredispatch.frontend.distributed.stores import HashStore, Store, _packed, _unpacked
 
-__all__ = ["TCPStore"]
+__all__ = ["StoreGoneError", "TCPStore"]
 
 _GREETING = b"coredispatch store 1\n"
 _WORKERS = "worker count"  # how many processes have connected
+
+
+class StoreGoneError(DistNetworkError):
+    """The process that served a store serves it no more."""
+
+    __module__ = "coredispatch.distributed"
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytearray:
@@ -42,10 +48,18 @@ def _receive(connection: socket.socket) -> list[bytes]:
 
 
 class _Server:
-    """Answers the clients of one store, a thread for each: a request that waits delays nobody."""
+    """Answers the clients of one store, a thread for each: a request that waits delays nobody.
+
+    It serves until the last of the stores that this process opened of it is closed. Its clients
+    are told then, so that none of them waits for what will not come.
+    """
 
     def __init__(self, host: str, port: int, listening: socket.socket | None) -> None:
         self.values = HashStore()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closed = False
+        self._clients: set[socket.socket] = set()
         self.socket = listening or socket.create_server((host, port), backlog=1024)
         self.port = int(self.socket.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True, name="TCPStore").start()
@@ -57,28 +71,51 @@ class _Server:
             except OSError:  # closed
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                if self._closed:
+                    connection.close()
+                    return
+                self._clients.add(connection)
             threading.Thread(
                 target=self._serve, args=(connection,), daemon=True, name="TCPStore client"
             ).start()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, DistNetworkError):
-            if receive_exactly(connection, len(_GREETING)) != _GREETING:
-                return
-            while True:
-                name, *args = _receive(connection)
-                if name == b"wait":
-                    seconds, *keys = args
-                    there = self.values._wait(keys, float(seconds))
-                    _send(connection, [b"1" if there else b"0"])
-                else:
-                    _send(connection, self.values._call(name.decode(), *args))
+            self._answer(connection)
+        with self._lock:
+            self._clients.discard(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        if receive_exactly(connection, len(_GREETING)) != _GREETING:
+            return
+        while True:
+            name, *args = _receive(connection)
+            if name == b"wait":
+                seconds, *keys = args
+                there = self.values._wait(keys, float(seconds))
+                _send(connection, [b"1" if there else b"0"])
+            else:
+                _send(connection, self.values._call(name.decode(), *args))
+
+    def open(self) -> bool:
+        """One more store of this process uses it; False where it has just been closed."""
+        with self._lock:
+            self._users += not self._closed
+            return not self._closed
 
     def close(self) -> None:
-        # shutdown wakes the thread that accepts; close alone does not
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
+        """One of them uses it no more."""
+        with self._lock:
+            self._users -= 1
+            if self._users > 0 or self._closed:
+                return
+            self._closed = True
+            # shutdown wakes the threads that accept and receive; close alone does not
+            for connection in (self.socket, *self._clients):
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            self.socket.close()
 
 
 class TCPStore(Store):
@@ -130,7 +167,7 @@ class TCPStore(Store):
     _tenants: dict[int, _Server] = {}
 
     def _serve(self, host: str, port: int, shared: bool, listening: int | None) -> _Server:
-        if shared and port in self._tenants:
+        if shared and port in self._tenants and self._tenants[port].open():
             return self._tenants[port]
         given = None if listening is None else socket.socket(fileno=listening)
         try:
@@ -140,6 +177,7 @@ class TCPStore(Store):
                 f"The server socket has failed to listen on {host}:{port}: {error.strerror}\n"
                 "  fix: choose another port (MASTER_PORT), or 0 for a free one"
             ) from error
+        server.open()
         if shared:
             self._tenants[server.port] = server
         return server
@@ -151,6 +189,7 @@ class TCPStore(Store):
             left = end - time.monotonic()
             try:
                 connection = socket.create_connection((self.host, self.port), max(left, 0.1))
+                connection.sendall(_GREETING)
                 break
             except OSError as error:
                 if left <= pause:
@@ -164,7 +203,6 @@ class TCPStore(Store):
             pause = min(pause * 1.5, 0.2)
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(_GREETING)
         return connection
 
     def _wait_for_workers(self, world_size: int) -> None:
@@ -191,8 +229,8 @@ class TCPStore(Store):
             try:
                 _send(self._connection, fields)
                 return _receive(self._connection)
-            except OSError as error:
-                raise DistNetworkError(
+            except (OSError, DistNetworkError) as error:
+                raise StoreGoneError(
                     f"the store at {self.host}:{self.port} is gone: {error}\n"
                     "  fix: the process that serves it (rank 0) must live as long as the others"
                 ) from error
@@ -211,11 +249,11 @@ class TCPStore(Store):
                 return False
 
     def close(self) -> None:
-        """Leave the store; the process that serves it stops serving."""
+        """Leave the store; the process that serves it stops serving, unless it has others of it."""
         self._connection.close()
-        if self._server is not None:
-            self._tenants.pop(self.port, None)
-            self._server.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):

@@ -51,8 +51,9 @@ class _ThreadTransport(Transport):
 def local_communicator(info: GroupInfo) -> PeerCommunicator:
     """The communicator of one thread; all threads of the group share its store."""
     store: Any = info.store
+    name: tuple[Any, ...] = (info.name,)
     while isinstance(store, PrefixStore):
-        store = store.underlying_store
+        name, store = (store._prefix, *name), store.underlying_store
     if not isinstance(store, HashStore):
         raise ValueError(
             "the backend 'local' joins threads of one process, which share a HashStore\n"
@@ -61,7 +62,7 @@ def local_communicator(info: GroupInfo) -> PeerCommunicator:
         )
     with _making:
         shared = store.threads = store.threads or {}
-        boxes = shared.setdefault(info.name, [Mailboxes() for _ in range(info.size)])
+        boxes = shared.setdefault(name, [Mailboxes() for _ in range(info.size)])
     return PeerCommunicator(
         "local", _ThreadTransport(info.rank, boxes), range(info.size), channel=""
     )

@@ -20,6 +20,7 @@ class World:
         self.groups: dict[str, ProcessGroup] = {}
         self.backend_names: dict[str, str] = {}  # group name -> as the user named it
         self.count = 0
+        self.left = 0  # how many default groups this process has left
         self.store: Any = None
         self.waited = 0.0  # what groups that are no more had waited, in seconds
 
