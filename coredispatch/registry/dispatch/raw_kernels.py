@@ -446,6 +446,9 @@ class EffectEntry(RawEntry):
         self.always: list[int] = []
         self.returned: int = -1
         self.lists: list[int] = []  # the same, of lists of tensors, where nothing is returned
+        # (condition, positions that it reads) of writes that not every call makes, where nothing
+        # is aliased: a call that makes none is as any other
+        self.conditions: list[Any] = []
 
     def call(self, args: tuple[Any, ...]) -> Any:
         try:
@@ -459,7 +462,14 @@ class EffectEntry(RawEntry):
         except Exception as error:
             raise HOOKS.failure(self, args, error)
         if out is not None or not (self.always or self.lists):
-            return self.wrap_output.effects(self, args, out)
+            for when, reads in self.conditions:
+                if when(args[reads[0]]) if len(reads) == 1 else when(*[args[i] for i in reads]):
+                    return self.wrap_output.effects(self, args, out)
+            if not self.conditions:
+                return self.wrap_output.effects(self, args, out)
+            if type(out) is self.array_type:
+                return FastAllocation.__new__(self.wrap, out, self.out_keys)
+            return self.wrap_output(self, args, out)
         for position in self.lists:
             for item in args[position]:
                 if isinstance(item, Value):

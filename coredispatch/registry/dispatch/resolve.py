@@ -177,6 +177,9 @@ def _effects(entry: EffectEntry, op: Operator, backend: Backend) -> None:
     if single and (schema.returns == "None" or returned and schema.returns == "Tensor"):
         entry.always = [mutation.position for mutation in schema.mutations]
         entry.returned = returned[0] if returned else -1
+    elif schema.returns != "None" and schema.mutations and not schema.aliases:
+        if all(m.when is not None and m.reads for m in schema.mutations):
+            entry.conditions = [(m.when, m.reads) for m in schema.mutations]
     elif schema.returns == "None" and all(m.when is None for m in schema.mutations):
         positions = [m.position for m in schema.mutations]
         if all(schema.params[p].kind == "list[Tensor]" for p in positions):
