@@ -19,6 +19,7 @@ __all__ = [
     "bits",
     "check_reduction",
     "contiguous",
+    "divided",
     "entry_of",
     "joined",
     "library_of",
@@ -111,7 +112,7 @@ def reduced(array: Any, op: str) -> tuple[Any, str]:
     return xp.ascontiguousarray(array).astype(np.float32), op
 
 
-def _divided(value: Any, size: int) -> Any:
+def divided(value: Any, size: int) -> Any:
     """The average that a sum of `size` ranks means; integers are rounded down."""
     if value.dtype.kind in "iu":
         return value // size
@@ -143,7 +144,7 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     def finish() -> None:
         value = carried
         if average:
-            value = _divided(value, size)
+            value = divided(value, size)
         if target.dtype.kind == "b" and value.dtype == np.uint8:
             value = value.view(np.bool_)
         target[...] = (

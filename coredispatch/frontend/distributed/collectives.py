@@ -24,6 +24,7 @@ from coredispatch.frontend.distributed.groups import (
 from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp, op_name
 from coredispatch.frontend.distributed.work import Work
+from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
@@ -136,13 +137,19 @@ def all_reduce(
 ) -> Work | None:
     """Combine `tensor` over all ranks, in place.
 
+    A sparse tensor becomes the sum, or the average, of all ranks' elements.
+
     Example::
 
         x = cd.ones(2) * dist.get_rank()
         dist.all_reduce(x)               # on two ranks: tensor([1., 1.])
     """
     found = resolved(group)
-    ops.all_reduce_([bare(tensor, "tensor")], op_name(op), found, async_op)
+    if isinstance(tensor, Tensor) and tensor.requires_grad and tensor.is_sparse:
+        with no_grad():  # a sparse tensor gets other memory, which is seen by no view
+            ops.all_reduce_([tensor], op_name(op), found, async_op)
+    else:
+        ops.all_reduce_([bare(tensor, "tensor")], op_name(op), found, async_op)
     return under_way(async_op, [tensor]) if async_op else None
 
 

@@ -21,6 +21,7 @@ from coredispatch.frontend.distributed.communicator import Communicator, GroupIn
 from coredispatch.frontend.distributed.debug import read_debug_level
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.rendezvous import rendezvous
+from coredispatch.frontend.distributed.sparse_reduction import serve_sparse
 from coredispatch.frontend.distributed.stores import PrefixStore, Store
 from coredispatch.frontend.distributed.tcp_store import StoreGoneError
 from coredispatch.frontend.distributed.world import GroupMember, separate_world, world
@@ -137,6 +138,7 @@ def init_process_group(
     limit = timeout or default_pg_timeout
     config = BackendConfig("cpu:gloo" if backend is None else backend)
     engines = {d: find_engine(name) for d, name in config.get_device_backend_map().items()}
+    serve_sparse()
     joining = _Joining(engines, init_method, store, rank, world_size, limit, pg_options)
     communicators, store = joining.join(patient=state.left > 0)
     for device, communicator in communicators.items():

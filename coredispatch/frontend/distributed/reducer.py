@@ -2,12 +2,13 @@
 
 A hook on the accumulation of each parameter puts its gradient into a bucket. A bucket that is
 full is reduced in the background, in the order of the buckets, which is the same on all ranks. At
-the end of the pass the results are waited for and copied back.
+the end of the pass the results are waited for and copied back. Sparse gradients are in no bucket:
+they are reduced one by one at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import coredispatch as cd
@@ -22,10 +23,11 @@ from coredispatch.frontend.distributed.optim.apply_optimizer_in_backward import 
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.modes import is_grad_enabled, no_grad
+from coredispatch.frontend.nn.modules.sparse import Embedding, EmbeddingBag
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.masks import current_pass
 
-__all__ = ["Reducer", "used_by"]
+__all__ = ["Reducer", "sparse_weights", "used_by"]
 
 Hook = Callable[[Any, GradBucket], Any]
 
@@ -41,6 +43,7 @@ class Reducer:
         find_unused: expect that a pass leaves parameters out, other ones on each rank.
         views: let ``.grad`` be the memory of the buckets.
         rebuild: order the buckets anew by the first pass.
+        sparse: positions of the parameters whose gradients are sparse.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class Reducer:
         find_unused: bool,
         views: bool,
         rebuild: bool,
+        sparse: Collection[int] = (),
     ) -> None:
         self.params, self.names, self.group = list(params), list(names), group
         self.cap, self.find_unused, self.views = cap, find_unused, views
+        self.sparse = frozenset(sparse)
         self.hook: Hook | None = None
         self._assign(range(len(params) - 1, -1, -1))
         self.hook_state: Any = None
@@ -77,6 +82,7 @@ class Reducer:
     def _assign(self, order: Sequence[int]) -> None:
         # A hook gets all gradients in buckets, and memory that is shared with them is theirs.
         direct = self.hook is None and not self.views
+        order = [position for position in order if position not in self.sparse]
         self.buckets = assign(self.params, order, self.cap, FIRST, direct=direct)
         self._where = {
             position: (bucket, offset)
@@ -148,6 +154,8 @@ class Reducer:
     def _leave_out(self, positions: Sequence[int]) -> None:
         """Let the buckets not wait for parameters that have no part in the pass."""
         for position in positions:
+            if position in self.sparse:
+                continue
             bucket, offset = self._where[position]
             grad = self.params[position].grad  # of earlier passes without synchronization
             if bucket.direct:
@@ -178,10 +186,10 @@ class Reducer:
                 "backward for each forward"
             )
         self._ready[position] = None
-        bucket, offset = self._where[position]
-        if self._alone:
+        if self._alone or position in self.sparse:
             self._unused.discard(position)
             return
+        bucket, offset = self._where[position]
         self._put(position, bucket, offset)
         if position in self._unused:  # the walk from the outputs had not seen it
             self._unused.discard(position)
@@ -198,7 +206,7 @@ class Reducer:
         if grad is not None and grad.is_sparse:
             raise RuntimeError(
                 f"the gradient of {self.names[position]} is sparse, which buckets are not\n"
-                "  fix: Embedding(sparse=False)"
+                "  fix: Embedding(sparse=True) as a module, which says so before, or sparse=False"
             )
         if bucket.direct:
             param = self.params[position]
@@ -250,6 +258,7 @@ class Reducer:
             everywhere = self._used_anywhere()
             for bucket in self.buckets:
                 self._take(bucket, bucket.result(), everywhere)
+            self._reduce_sparse(everywhere)
             self.active = False
             if self.rebuild:
                 self._rebuild()
@@ -310,13 +319,15 @@ class Reducer:
         self.rebuild = False
         order = cd.tensor(list(self._ready), dtype=cd.int64)
         broadcast(order, group=self.group, group_src=0)
-        positions = order.tolist()
+        positions = [position for position in order.tolist() if position not in self.sparse]
         if positions == [p for bucket in self.buckets for p in bucket.positions]:
             return
         before = [p.grad for p in self.params]
         self._assign(positions)
         if self.views:
             for position, grad in enumerate(before):
+                if position in self.sparse:
+                    continue
                 bucket, offset = self._where[position]
                 if grad is not None:
                     bucket.views[offset].copy_(grad)
@@ -340,11 +351,32 @@ class Reducer:
                 used = [bool(flag) for flag in flags.tolist()]
             for bucket in self.buckets:
                 self._take(bucket, bucket.result(), used)
+            self._reduce_sparse(used)
+
+    def _reduce_sparse(self, used: list[bool] | None) -> None:
+        """Average the gradients that are in no bucket; None means that all are used."""
+        for position in sorted(self.sparse):
+            param = self.params[position]
+            if used is not None and not used[position]:
+                continue
+            grad = param.grad
+            if grad is None:  # of this rank; others have some
+                grad = cd.sparse_coo_tensor(param.shape, dtype=param.dtype)
+            elif self.divisor != 1:
+                grad = grad / self.divisor
+            all_reduce(grad, group=self.group)
+            param.grad = grad
 
     def remove(self) -> None:
         """Take the hooks away."""
         for handle in self.handles:
             handle.remove()
+
+
+def sparse_weights(module: Any) -> set[int]:
+    """The ids of the parameters of `module` whose gradients will be sparse."""
+    tables = (m for m in module.modules() if isinstance(m, (Embedding, EmbeddingBag)))
+    return {id(table.weight) for table in tables if table.sparse}
 
 
 def used_by(outputs: Any) -> set[int]:

@@ -135,8 +135,9 @@ class DistributedDataParallel(Module):
             raise ValueError("device_ids can only be None or contain a single element.")
 
     def _make_reducer(self, named: list[tuple[str, Any]]) -> None:
-        from coredispatch.frontend.distributed.reducer import Reducer
+        from coredispatch.frontend.distributed.reducer import Reducer, sparse_weights
 
+        sparse = sparse_weights(self.module)
         self.reducer = Reducer(
             [p for _, p in named],
             [name for name, _ in named],
@@ -145,6 +146,7 @@ class DistributedDataParallel(Module):
             find_unused=self.find_unused_parameters or self.static_graph,
             views=self.gradient_as_bucket_view,
             rebuild=not self.find_unused_parameters and not self.static_graph,
+            sparse=[position for position, (_, p) in enumerate(named) if id(p) in sparse],
         )
 
     # -- the same on all ranks ----------------------------------------------------------------
