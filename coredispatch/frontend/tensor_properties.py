@@ -199,6 +199,13 @@ class TensorProperties(_Above):
         """Elements between the start of the storage and the first element."""
         return self.backend.offset(self.raw)
 
+    @property
+    def _placement(self) -> tuple[tuple[int, ...], int] | None:
+        """Strides and offset, None of a value whose operators see it as row-major."""
+        if isinstance(self.raw, Wrapper):
+            return None
+        return self.stride(), self.storage_offset()
+
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in row-major order without gaps (or channels-last order)."""
         shape, strides = self.raw.shape, self.stride()

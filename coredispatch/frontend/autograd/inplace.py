@@ -20,6 +20,7 @@ from coredispatch.frontend.autograd.recording import (
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.checks import check_write, describe_call
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.dispatcher import dispatch, dispatch_below
 from coredispatch.registry.dispatch.linking import complete_arguments
 from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
@@ -28,12 +29,13 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import VjpRule
 from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.model.spelling import SPELLING
-from coredispatch.registry.model.value import ViewLink, storage_of, version_of
+from coredispatch.registry.model.value import ViewLink, dtype_of, storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
 __all__ = ["CopySlices", "check_in_place", "record_inplace", "refresh"]
 
 _INFERENCE = TABLE.bit("inference")
+_LONG = 8  # views of views: from more of them on, one strided view stands for all
 
 
 class CopySlices(Node):
@@ -52,7 +54,9 @@ class CopySlices(Node):
         return SPELLING.of_node("CopySlices")
 
     def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
-        whole = TABLE.operator("clone")(grads[0])
+        strided = any(link.op.name == "as_strided" for link in self.path)
+        kept = "contiguous_format" if strided else None
+        whole = TABLE.operator("clone")(grads[0], memory_format=kept)
         part = replay(whole, self.path)
         mask = None if output_mask is None else [True, *output_mask[1:]]
         results = self.inner.backward([TABLE.operator("clone")(part)], mask, task)
@@ -85,6 +89,28 @@ def _differentiable_root(value: TensorBase) -> tuple[TensorBase, list[ViewLink]]
         assert isinstance(base, TensorBase)
         root = base
     return root, path[::-1]
+
+
+def _in_one(root: TensorBase, value: TensorBase, path: list[ViewLink]) -> ViewLink | None:
+    """One strided view that leads from ``root`` to ``value`` as ``path`` does, None without one.
+
+    Many views of views, each of them written, would be replayed view by view at each write.
+    """
+    tensor: Any = value
+    base: Any = root
+    order = TABLE.snapshot.order
+    if isinstance(root.raw, Wrapper) or (root.keys | value.keys) & order.layout_bits:
+        return None
+    if not base.backend.views or not base.is_contiguous():
+        return None
+    for link in path:
+        if link.custom or not link.op.differentiable or dtype_of(link.base) is not tensor.dtype:
+            return None
+    strides = tensor.stride()
+    if min(strides, default=0) < 0:
+        return None
+    arguments = tuple(tensor.shape), strides, tensor.storage_offset() - base.storage_offset()
+    return ViewLink(root, TABLE.operator("as_strided"), arguments)
 
 
 def check_view_write(target: TensorBase) -> None:
@@ -320,6 +346,9 @@ def _rebase(target: TensorBase, node: Node, output: int) -> None:
         target._node, target._output_nr = node, output
         target.keys |= AUTOGRAD
     else:
+        if len(path) > _LONG:
+            direct = _in_one(root, target, path)
+            path = path if direct is None else [direct]
         slices = CopySlices(node, path)
         add_edge(slices, root)
         slices.next_edges += node.next_edges[1:]
@@ -401,8 +430,23 @@ def refresh(value: TensorBase) -> None:
         base = link.base
         assert isinstance(base, TensorBase)
         value, link = base, base._view
+    if len(stale) > _LONG and value.keys & AUTOGRAD and _refresh_in_one(value, stale, version):
+        return
     for view in reversed(stale):
         _refresh_one(view, version)
+
+
+def _refresh_in_one(base: Any, stale: list[TensorBase], version: int) -> bool:
+    """Refresh the first of ``stale``, of which the last is a view of ``base``, by a single view."""
+    links = [view._view for view in stale if view._view is not None]
+    direct = _in_one(base, stale[0], links)
+    if direct is None:
+        return False
+    size, strides, offset = direct.args
+    direct.args = size, strides, offset + base.storage_offset()
+    _take_history(stale[0], base, direct)
+    links[0].version = version
+    return True
 
 
 def _refresh_one(value: TensorBase, version: int) -> None:
@@ -412,14 +456,18 @@ def _refresh_one(value: TensorBase, version: int) -> None:
     if link.op.differentiable and base.keys & AUTOGRAD:
         if link.custom:
             raise custom_view("its base")
-        token = push_masks(0, 0, AUTOGRAD)
-        try:
-            again = replay(base, [link])
-        finally:
-            pop_masks(token)
-        value._node, value._output_nr = again._node, again._output_nr
-        value.keys |= AUTOGRAD
+        _take_history(value, base, link)
     link.version = version
+
+
+def _take_history(value: TensorBase, base: Any, link: ViewLink) -> None:
+    token = push_masks(0, 0, AUTOGRAD)
+    try:
+        again = replay(base, [link])
+    finally:
+        pop_masks(token)
+    value._node, value._output_nr = again._node, again._output_nr
+    value.keys |= AUTOGRAD
 
 
 SLOTS.refresh = refresh

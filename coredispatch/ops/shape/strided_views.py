@@ -13,7 +13,6 @@ from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.model.dtypes import float32, int32
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 from coredispatch.registry.model.sizes import as_sizes, contiguous_strides
@@ -251,16 +250,13 @@ def as_strided(
 
 
 @as_strided.vjp
-def _(grad, self, size, stride, storage_offset):
+def _(grad, self_shape, self_strides, size, stride, storage_offset):
     # Both tensors are places in one storage: gradients add up there, then self reads its own.
-    if isinstance(self.raw, Wrapper):  # its decomposition ran: row-major
-        own_stride, own_offset = contiguous_strides(tuple(self.shape)), 0
-    else:
-        own_stride, own_offset = self.stride(), self.storage_offset()
+    own_stride, own_offset = self_strides or (contiguous_strides(tuple(self_shape)), 0)
     offset = own_offset if storage_offset is None else storage_offset
-    if 0 in size or 0 in self.shape:
-        return lazy.zeros_like(self)
-    count = max(_reach(self.shape, own_stride, own_offset), _reach(size, stride, offset))
+    if 0 in size or 0 in self_shape:
+        return grad.new_zeros(self_shape)
+    count = max(_reach(self_shape, own_stride, own_offset), _reach(size, stride, offset))
     theirs = _positions(size, stride, offset, grad.device)
     storage = lazy.getitem_backward(grad, (theirs,), (count,))
-    return storage[_positions(self.shape, own_stride, own_offset, grad.device)]
+    return storage[_positions(self_shape, own_stride, own_offset, grad.device)]

@@ -388,7 +388,8 @@ class Operator(Dispatcher):
 
         A formula may name ``grad``, ``out``, and parameters of the operator; of a tensor
         parameter ``self`` of which it needs the shape only ``self_shape`` (a tuple of int, a list
-        of them for a list of tensors), or the device only ``self_device``. Where there are
+        of them for a list of tensors), the device only ``self_device``, or how it lies only
+        ``self_strides`` (strides and offset, or None where that is row-major). Where there are
         several outputs, ``grad`` and ``out`` are tuples, ``out1`` is the second output (the
         others are not saved), ``grad1`` its gradient, and ``grads`` the tuple with None instead
         of zeros for outputs that received no gradient.

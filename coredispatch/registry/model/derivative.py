@@ -25,10 +25,11 @@ OUT: Final = 5  # the output; a tuple of all of them, where there are several
 OUT_AT: Final = 6  # the output of that number
 SAVED: Final = 7  # in a plan: what was saved at that place
 DEVICE: Final = 8  # the device of the operator's own parameter of that number
+STRIDES: Final = 9  # how it lies in its storage: (strides, offset), None where that is row-major
 
 
 def saved_argument(args: tuple[Any, ...], source: int) -> Any:
-    """What a node keeps for ``source``: an argument, or its shape or device where that is enough.
+    """What a node keeps for ``source``: an argument, or its shape, device or strides if they do.
 
     These are no tensors: they hold no memory, and later in-place writes do not invalidate them.
     """
@@ -37,6 +38,8 @@ def saved_argument(args: tuple[Any, ...], source: int) -> Any:
         return argument
     if source & KIND == DEVICE:
         return getattr(argument, "device", None)
+    if source & KIND == STRIDES:
+        return getattr(argument, "_placement", None)
     if isinstance(argument, Value):
         return argument.raw.shape
     if isinstance(argument, (list, tuple)):
@@ -65,6 +68,7 @@ def sources_of(
         number = parameter[len(word) :]
         shaped = parameter.removesuffix("_shape")
         placed = parameter.removesuffix("_device")
+        laid = parameter.removesuffix("_strides")
         if parameter == "grad":
             sources.append(GRAD)
         elif parameter == "out":
@@ -79,6 +83,8 @@ def sources_of(
             sources.append(names.index(shaped) << NUMBER | SHAPE)
         elif placed != parameter and placed in names:
             sources.append(names.index(placed) << NUMBER | DEVICE)
+        elif laid != parameter and laid in names:
+            sources.append(names.index(laid) << NUMBER | STRIDES)
         else:
             return sources, parameter
     return sources, None
@@ -124,7 +130,7 @@ class SavePlan:
         takes: list[int] = []
         for source in formula.sources:
             kind = source & KIND
-            if kind == ARGUMENT or kind == SHAPE or kind == DEVICE:
+            if kind in (ARGUMENT, SHAPE, DEVICE, STRIDES):
                 if source not in self.saves:
                     self.saves.append(source)
                     self.shapes.append(source)

@@ -172,12 +172,8 @@ def as_strided(
     x: np.ndarray, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None
 ) -> np.ndarray:
     """View of the memory ``x`` lies in, with any size, strides and offset (in elements)."""
-    root = x
-    while isinstance(root.base, np.ndarray):
-        root = root.base
+    root, offset = _owner(x)
     item = x.itemsize
-    start = root.__array_interface__["data"][0]
-    offset = x.__array_interface__["data"][0] - start
     if storage_offset is not None:
         offset = storage_offset * item
     if len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
@@ -190,9 +186,23 @@ def as_strided(
         )
     if not (root.flags.c_contiguous or root.flags.f_contiguous):
         raise ArgumentError("the memory below this tensor is not one contiguous block")
-    flat = root.reshape(-1, order="A").view(x.dtype)
-    view_ = np.lib.stride_tricks.as_strided
-    return view_(flat[offset // item :], size, tuple(s * item for s in stride))
+    return _laid(x, root, size, tuple(s * item for s in stride), offset if 0 not in size else 0)
+
+
+def _owner(x: np.ndarray) -> tuple[np.ndarray, int]:
+    """The array whose memory ``x`` is a view of, and where in it ``x`` begins, in bytes."""
+    root = x
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return root, x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+
+
+def _laid(
+    x: np.ndarray, root: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> np.ndarray:
+    """A view of contiguous ``root``. NumPy's ``as_strided`` hides whose memory it is."""
+    memory = root.reshape(-1, order="A").view(np.uint8)
+    return np.ndarray(shape, x.dtype, memory, offset, strides)  # checks the bounds
 
 
 def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
@@ -209,7 +219,10 @@ def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
         )
     shape, strides = list(x.shape), list(x.strides)
     shape[dimension], strides[dimension] = (length - size) // step + 1, stride * step
-    return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+    root, offset = _owner(x)
+    if not (root.flags.c_contiguous or root.flags.f_contiguous) or x.size == 0:
+        return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+    return _laid(x, root, (*shape, size), (*strides, stride), offset)
 
 
 def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:

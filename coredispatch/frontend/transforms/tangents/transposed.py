@@ -25,6 +25,7 @@ from coredispatch.registry.model.derivative import (
     OUT,
     OUT_AT,
     SHAPE,
+    STRIDES,
     saved_argument,
 )
 
@@ -37,7 +38,7 @@ def _arguments(formula: Any, grads: Any, out: Any, args: tuple[Any, ...]) -> lis
     found: list[Any] = []
     for source in formula.sources:
         kind, number = source & KIND, source >> NUMBER
-        if kind in (ARGUMENT, SHAPE, DEVICE):
+        if kind in (ARGUMENT, SHAPE, DEVICE, STRIDES):
             found.append(saved_argument(args, source))
         elif kind in (GRAD, GRADS):
             found.append(tuple(grads) if several else grads[0])
