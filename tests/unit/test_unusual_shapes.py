@@ -98,3 +98,17 @@ def test_numbers_beyond_the_dtype_are_results_and_no_warnings() -> None:
             cd.addmm(m, m, m, beta=2, alpha=3)
             F.max_pool1d(m.reshape(1, 1, 4), 2)
         ops.index_put(x, index, cd.tensor([math.inf, -math.inf], dtype=cd.bfloat16), True)
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (2, 1, 40, 40), (40,)])
+def test_keys_that_a_mask_hides_from_all_queries_may_hold_anything(shape: tuple[int, ...]) -> None:
+    query, key, value = (cd.randn(2, 3, 40, 8, requires_grad=True) for _ in range(3))
+    mask = cd.ones(*shape, dtype=cd.bool)
+    mask[..., 5] = False
+    found = []
+    for hidden in (0.0, float("nan")):
+        keys = cd.where((cd.arange(40) == 5).unsqueeze(1), hidden, key)
+        out = F.scaled_dot_product_attention(query, keys, value, mask)
+        found.append([out, *cd.autograd.grad(out.sin().sum(), (query, key, value))])
+    for mine, theirs in zip(*found, strict=True):
+        assert cd.equal(mine, theirs)

@@ -155,6 +155,8 @@ def scaled_dot_product_attention(
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
     if groups > 1:
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    if query.requires_grad:
+        key = _read(key, attn_mask)
     weights, alone = _weights(query, key, attn_mask, is_causal, factor)
     if dropout_p > 0:
         weights = lazy.dropout(weights, dropout_p, True)
@@ -238,6 +240,7 @@ def attention(
 
 @attention.vjp
 def _(grad, query, key, value, attn_mask, is_causal, scale, enable_gqa):
+    key = _read(key, attn_mask)
     given = (grad, query, key, value, attn_mask, is_causal, scale, enable_gqa)
     return (*attention_backward(*given), lambda: _of_mask(*given))
 
@@ -258,6 +261,20 @@ def _reached(x: Tensor, query: Tensor) -> Tensor:
     """Keys, or values, without those that come after all queries."""
     length = query.shape[-2]
     return x.narrow(-2, 0, length) if x.shape[-2] > length else x
+
+
+def _read(key: Tensor, attn_mask: Tensor | None) -> Tensor:
+    """The keys, 0 where a bool mask hides one from all queries.
+
+    Gradients of queries are products with all keys: 0 times NaN would show what nobody reads.
+    """
+    if attn_mask is None or attn_mask.dtype.name != "bool":
+        return key
+    mask = attn_mask.unsqueeze(0) if attn_mask.ndim < 2 else attn_mask
+    lead = zip(reversed(mask.shape[:-2]), reversed(key.shape[:-2]), strict=False)
+    if mask.ndim > key.ndim or any(n not in (1, m) for n, m in lead):
+        return key
+    return lazy.where(lazy.any(mask, -2, True).mT, key, 0)
 
 
 def _hidden(alone: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
