@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import fake as fake
     from . import fsdp as fsdp
     from . import groups as groups
+    from . import labels as labels
     from . import launch as launch
     from . import mailboxes as mailboxes
     from . import objects as objects
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from . import reductions as reductions
     from . import run as run
     from . import sockets as sockets
+    from . import sparse_reduction as sparse_reduction
     from . import store_state as store_state
     from . import stores as stores
     from . import synchronized_norm as synchronized_norm

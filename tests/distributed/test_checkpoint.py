@@ -263,3 +263,25 @@ def test_a_checkpoint_that_is_not_to_be_overwritten(tmp_path: Path) -> None:
     state = {"step": 0}
     dcp.load(state, storage_reader=dcp.FileSystemReader(tmp_path / "c"))
     assert state == {"step": 1}
+
+
+def test_save_says_what_the_checkpoint_has(tmp_path: Path) -> None:
+    def program(rank: int) -> Any:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        table = distribute_tensor(cd.arange(6.0).reshape(3, 2), mesh, [Shard(0)])
+        state = {"model": {"table": table, "bias": cd.ones(2, dtype=cd.float64)}, "step": 3}
+        return dcp.save(state, checkpoint_id=tmp_path / "all")
+
+    first, second = dist.threads.spawn(program, nprocs=2)
+    assert isinstance(first, dcp.Metadata) and first == second
+    table = first.state_dict_metadata["model.table"]
+    assert table.size == cd.Size([3, 2]) and table.properties.dtype == cd.float32
+    assert [(c.offsets, c.sizes) for c in table.chunks] == [((0, 0), (2, 2)), ((2, 0), (1, 2))]
+    bias = first.state_dict_metadata["model.bias"]
+    assert bias.properties.dtype == cd.float64 and len(bias.chunks) == 1
+    assert isinstance(first.state_dict_metadata["step"], dcp.BytesStorageMetadata)
+    assert first.planner_data["model.table"] == ("model", "table")
+    assert {str(name) for name in first.storage_data.values()} == {"000000.cd", "000001.cd"}
+    assert dcp.FileSystemReader(tmp_path / "all").read_metadata() == first
+    alone = dcp.async_save({"x": cd.ones(1)}, checkpoint_id=tmp_path / "one").result()
+    assert list(alone.state_dict_metadata) == ["x"]

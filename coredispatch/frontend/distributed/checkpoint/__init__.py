@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.distributed.checkpoint import format_utils, state_dict, stateful
+from coredispatch.frontend.distributed.checkpoint import (
+    format_utils,
+    metadata,
+    state_dict,
+    stateful,
+)
 from coredispatch.frontend.distributed.checkpoint.loading import load, read_into
+from coredispatch.frontend.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorStorageMetadata,
+)
 from coredispatch.frontend.distributed.checkpoint.parts import CheckpointException, ShardedPart
 from coredispatch.frontend.distributed.checkpoint.saving import (
     async_save,
@@ -14,13 +25,18 @@ from coredispatch.frontend.distributed.checkpoint.saving import (
 from coredispatch.frontend.distributed.checkpoint.storage import FileSystemReader, FileSystemWriter
 
 __all__ = [
+    "BytesStorageMetadata",
     "CheckpointException",
+    "ChunkStorageMetadata",
     "FileSystemReader",
     "FileSystemWriter",
+    "Metadata",
     "ShardedPart",
+    "TensorStorageMetadata",
     "async_save",
     "format_utils",
     "load",
+    "metadata",
     "read_into",
     "save",
     "state_dict",

@@ -20,7 +20,7 @@ from coredispatch.frontend.distributed.checkpoint.storage import folder_of, stat
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["load", "read_into", "read_whole"]
+__all__ = ["load", "read_into", "read_metadata", "read_whole"]
 
 
 class _Files:
@@ -37,7 +37,8 @@ class _Files:
         return self._content
 
 
-def _metadata(folder: Path) -> dict[str, Any]:
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """What ``metadata.json`` of a checkpoint says, and its folder."""
     old = folder.with_name(folder.name + ".old")
     for place in (folder, old):  # the old one: the process ended between two renames
         if (place / METADATA).exists():
@@ -55,7 +56,7 @@ def read_into(folder: str | os.PathLike[str], state_dict: dict[str, Any]) -> Non
 
     Raises CheckpointException for a name that is not there, or has another shape.
     """
-    metadata = _metadata(Path(folder))
+    metadata = read_metadata(Path(folder))
     entries, files = metadata["entries"], _Files(metadata["folder"])
     wanted = []
     for name, given, holder, key in list(flattened(state_dict)):
@@ -136,7 +137,7 @@ def load(
 
 def read_whole(folder: Path) -> dict[str, Any]:
     """All that a checkpoint has, tensors whole, in nested dicts."""
-    metadata = _metadata(folder)
+    metadata = read_metadata(folder)
     state: dict[str, Any] = {}
     for name in metadata["entries"]:
         *path, last = name.split("/")

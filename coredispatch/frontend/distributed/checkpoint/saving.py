@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.frontend.distributed.checkpoint.metadata import Metadata, metadata_of
 from coredispatch.frontend.distributed.checkpoint.parts import (
     METADATA,
     CheckpointException,
@@ -65,8 +66,11 @@ def write_part(folder: str | os.PathLike[str], rank: int, state_dict: dict[str, 
     return entries
 
 
-def write_metadata(folder: str | os.PathLike[str], every: Sequence[Entries]) -> None:
-    """Join what the ranks wrote. Raises CheckpointException where parts are missing or disagree."""
+def write_metadata(folder: str | os.PathLike[str], every: Sequence[Entries]) -> Entries:
+    """Join what the ranks wrote; the entries of the checkpoint.
+
+    Raises CheckpointException where parts are missing or disagree.
+    """
     joined: Entries = {}
     for rank, entries in enumerate(every):
         for name, entry in entries.items():
@@ -94,6 +98,7 @@ def write_metadata(folder: str | os.PathLike[str], every: Sequence[Entries]) -> 
                 )
     path = Path(folder) / METADATA
     path.write_text(json.dumps({"version": 1, "entries": joined}))
+    return joined
 
 
 def _new_chunks(known: list[Any], more: list[Any]) -> list[Any]:
@@ -118,7 +123,7 @@ def save(
     process_group: Any = None,
     no_dist: bool = False,
     use_collectives: bool = True,
-) -> None:
+) -> Metadata:
     """Write a checkpoint into the folder `checkpoint_id`; all ranks call it.
 
     It appears under its name when all of it is written: a rank that dies, or a disk that is full,
@@ -132,6 +137,9 @@ def save(
         process_group: the ranks; the default group, or this process alone where there is none.
         no_dist: this process alone.
         use_collectives: accepted; the ranks agree on every checkpoint.
+
+    Returns:
+        What the checkpoint has: names, shapes, dtypes and parts, on all ranks.
 
     Raises:
         CheckpointException: on all ranks, when one could not write, or when there is a checkpoint
@@ -158,27 +166,29 @@ def save(
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
         every = _agree([failure, entries], target, group)
+        joined: Entries = {}
         if rank == 0:
-            failure = _attempt(lambda: _publish(part, target, [found[1] for found in every]))
-        _agree([failure], target, group)
+            failure = _attempt(
+                lambda: joined.update(_publish(part, target, [found[1] for found in every]))
+            )
+        first = _agree([failure, joined], target, group)[0]
+        return metadata_of(first[1])
     except CheckpointException:
         if rank == 0:  # all ranks know of it: none writes there any more
             shutil.rmtree(part, ignore_errors=True)
         raise
 
 
-def async_save(state_dict: dict[str, Any], **options: Any) -> Future[None]:
+def async_save(state_dict: dict[str, Any], **options: Any) -> Future[Metadata]:
     """:func:`save`, with a Future of its end.
 
     It is written before this returns: the collectives of a second thread would meet the program's.
     """
-    done: Future[None] = Future()
+    done: Future[Metadata] = Future()
     try:
-        save(state_dict, **options)
+        done.set_result(save(state_dict, **options))
     except CheckpointException as error:
         done.set_exception(error)
-    else:
-        done.set_result(None)
     return done
 
 
@@ -195,14 +205,15 @@ def _clear(part: Path) -> None:
     part.mkdir(parents=True)
 
 
-def _publish(part: Path, target: Path, every: list[Entries]) -> None:
-    write_metadata(part, every)
+def _publish(part: Path, target: Path, every: list[Entries]) -> Entries:
+    joined = write_metadata(part, every)
     old = target.with_name(target.name + ".old")
     if target.exists():  # else the old one is all there is: a rank was lost just here
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
     part.rename(target)
     shutil.rmtree(old, ignore_errors=True)
+    return joined
 
 
 def _agree(found: list[Any], target: Path, group: Any) -> list[Any]:

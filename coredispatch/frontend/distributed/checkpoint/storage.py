@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from coredispatch.frontend.distributed.checkpoint.metadata import Metadata, metadata_of
 from coredispatch.frontend.distributed.checkpoint.stateful import Stateful
 
 __all__ = ["FileSystemReader", "FileSystemWriter", "folder_of", "states_of"]
@@ -21,6 +22,12 @@ class FileSystemReader:
     def checkpoint_id(self) -> Path:
         """The folder."""
         return self.path
+
+    def read_metadata(self) -> Metadata:
+        """What the checkpoint has. CheckpointException where there is none."""
+        from coredispatch.frontend.distributed.checkpoint.loading import read_metadata
+
+        return metadata_of(read_metadata(self.path)["entries"])
 
 
 class FileSystemWriter(FileSystemReader):
