@@ -393,7 +393,8 @@ def check_all() -> None:
         refused(dist.DistBackendError, lambda: dist.all_reduce(cd.ones(2 + rank)))
         refused(dist.DistBackendError, lambda: dist.barrier() if rank else dist.all_reduce(x))
     dist.set_debug_level(dist.DebugLevel.OFF)
-    print(f"rank {rank} of {size} over {dist.get_backend_config()}: all collectives agree")
+    engine = dist.group.WORLD.communicators["cpu"].name
+    print(f"rank {rank} of {size} over {engine}: all collectives agree")
 
 
 def spawned(rank: int, size: int, where: str) -> None:

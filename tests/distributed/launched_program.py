@@ -28,7 +28,8 @@ dist.all_reduce(x)
 store = _get_default_store()
 store.set(f"from {rank}", str(size))
 assert store.get("from 0") == str(size).encode()
-print(f"rank {rank} of {size} sees {x.item()} over {dist.get_backend_config()}")
+engine = dist.group.WORLD.communicators["cpu"].name
+print(f"rank {rank} of {size} sees {x.item()} over {engine}")
 print(f"restarts {os.environ['TORCHELASTIC_RESTART_COUNT']} local rank {options.local_rank}")
 print(f"to stderr from {rank}", file=sys.stderr)
 if rank == 1 and not (options.once and Path(options.once).exists()):

@@ -238,7 +238,8 @@ def check_all() -> None:
         for kind in ("mlp", "cnn", "gpt"):
             form(kind, rank, size)
             dist.barrier()
-    print(f"rank {rank} of {size} over {dist.get_backend_config()}: parallel models agree")
+    engine = dist.group.WORLD.communicators["cpu"].name
+    print(f"rank {rank} of {size} over {engine}: parallel models agree")
 
 
 def spawned(rank: int, size: int, where: str) -> None:

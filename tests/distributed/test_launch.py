@@ -42,7 +42,7 @@ def test_ranks_and_their_output(launch: Any, tmp_path: Path) -> None:
     lines = sorted(done.stdout.splitlines())
     engine = "mpi" if launch.kind == "mpi" else "socket"
     for rank in range(2):
-        assert f"[default{rank}]:rank {rank} of 2 sees 3 over cpu:{engine}" in lines
+        assert f"[default{rank}]:rank {rank} of 2 sees 3 over {engine}" in lines
         assert f"to stderr from {rank}" in done.stderr.splitlines()
         (log,) = tmp_path.glob(f"*/attempt_0/{rank}/stdout.log")
         assert f"rank {rank} of 2" in log.read_text()

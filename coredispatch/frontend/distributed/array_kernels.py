@@ -15,6 +15,7 @@ from coredispatch.frontend.distributed.carriers import (
     LIBRARIES,
     bits,
     check_reduction,
+    check_writable,
     contiguous,
     entry_of,
     joined,
@@ -85,6 +86,7 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
     if len(tensors) == 1:
         target, back = tensors[0], None
     else:
+        check_writable(*tensors)
         target, back = joined(tensors, read=True)
     carried, engine_op = reduced(target, op)
     _go(

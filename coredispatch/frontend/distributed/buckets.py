@@ -6,14 +6,17 @@ it to a bucket and back would take as long as the reduction.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import coredispatch as cd
 from coredispatch.frontend.distributed.work import Work
+from coredispatch.frontend.futures import Future
 from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["Bucket", "GradBucket", "assign"]
+__all__ = ["Bucket", "GradBucket", "assign", "check_hook", "check_hook_result"]
 
 MEGABYTE = 1024 * 1024
 FIRST = MEGABYTE  # a small first bucket, so that communication begins early
@@ -116,6 +119,59 @@ class GradBucket:
     def is_last(self) -> bool:
         """Whether it is the last one of the pass."""
         return self._last
+
+
+def check_hook(hook: Any) -> None:
+    """Refuse what cannot reduce a bucket, as far as its signature says.
+
+    Raises TypeError for what cannot be called with a state and a bucket, ValueError for annotations
+    of something else.
+    """
+    if not callable(hook):
+        raise TypeError("Communication hook must be callable.")
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):  # of some that are written in C nothing is known
+        return
+    with contextlib.suppress(Exception):  # annotations as texts may name what is not there now
+        signature = inspect.signature(hook, eval_str=True)
+    try:
+        bucket = [*signature.bind(None, None).signature.parameters.values()][:2][-1]
+    except TypeError as error:
+        raise TypeError(
+            f"Communication hook: {hook!r} cannot be called with a state and a bucket: {error}\n"
+            "  fix: def hook(state, bucket): ..."
+        ) from None
+    unsaid = (inspect.Parameter.empty, Any, object)
+    found = signature.parameters.get("bucket", bucket).annotation
+    if found not in unsaid and found is not GradBucket and found != "GradBucket":
+        raise ValueError(
+            f"Communication hook: bucket annotation should be dist.GradBucket, not {found!r}\n"
+            "  fix: annotate it as dist.GradBucket, or not at all"
+        )
+    given, future = signature.return_annotation, Future.__class_getitem__(Tensor)
+    if given not in unsaid and given not in (Future, future) and not _as_text(given):
+        raise ValueError(
+            "Communication hook: return annotation should be futures.Future[Tensor], not "
+            f"{given!r}\n  fix: annotate it as futures.Future[Tensor], or not at all"
+        )
+
+
+def _as_text(annotation: Any) -> bool:
+    """Whether an annotation is a text that could not be resolved, and speaks of a Future."""
+    return isinstance(annotation, str) and "Future" in annotation
+
+
+def check_hook_result(hook: Any, result: Any) -> Any:
+    """What a hook returned. TypeError where nobody can wait for it."""
+    if not isinstance(result, (Future, Work)):
+        raise TypeError(
+            f"the communication hook {getattr(hook, '__qualname__', hook)!r} returned a "
+            f"{type(result).__name__}, and a Future is needed\n"
+            "  fix: return all_reduce(bucket.buffer(), async_op=True).get_future().then(...), or "
+            "Future() after set_result(tensor)"
+        )
+    return result
 
 
 def assign(

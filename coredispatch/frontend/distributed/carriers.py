@@ -18,6 +18,7 @@ __all__ = [
     "LIBRARIES",
     "bits",
     "check_reduction",
+    "check_writable",
     "contiguous",
     "divided",
     "entry_of",
@@ -62,10 +63,23 @@ def bits(array: Any) -> Any:
     return array if array.dtype in _PLAIN else array.view(_WORDS[array.dtype.itemsize])
 
 
+def check_writable(*arrays: Any) -> None:
+    """Refuse outputs whose elements share memory: the values of some would be lost."""
+    for array in arrays:
+        if not getattr(array.flags, "writeable", True):
+            raise ArgumentError(
+                f"several elements of an output of shape {tuple(array.shape)} share memory, as in "
+                "an expanded tensor",
+                fix="clone() it, and pass the clone",
+            )
+
+
 def contiguous(array: Any, *, read: bool, written: bool) -> tuple[Any, Finish | None]:
     """`array` as contiguous memory to read or write, and what copies the result back."""
     if _ready(array):
         return bits(array), None
+    if written:
+        check_writable(array)
     xp = library_of(array)
     copy = xp.ascontiguousarray(array) if read else xp.empty(array.shape, array.dtype)
 
@@ -132,6 +146,7 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     same_memory = carried.dtype == np.uint8 and library_of(target).shares_memory(carried, target)
     if same_memory and not average:
         return None
+    check_writable(target)
 
     if carried is target and target.dtype.kind == "f":
 
@@ -157,6 +172,8 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
 def joined(arrays: Sequence[Any], *, read: bool) -> tuple[Any, Finish]:
     """Several arrays of one dtype as one flat array, and what copies it back to them."""
     counts = [array.size for array in arrays]
+    if not read:
+        check_writable(*arrays)
     xp = library_of(arrays[0])
     if read:
         flat = xp.concatenate([array.reshape(-1) for array in arrays])

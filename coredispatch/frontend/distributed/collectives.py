@@ -8,6 +8,8 @@ that is no part of the group gets a warning and None.
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +19,6 @@ from coredispatch.frontend.distributed import operators as ops
 from coredispatch.frontend.distributed.groups import (
     NoMemberError,
     default_group,
-    get_group_rank,
     resolved,
     warn_not_in_group,
 )
@@ -26,6 +27,7 @@ from coredispatch.frontend.distributed.reductions import ReduceOp, op_name
 from coredispatch.frontend.distributed.work import Work
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = [
     "all_gather",
@@ -84,41 +86,61 @@ def same_dtype(*tensors: Any) -> None:
     """Refuse tensors of several dtypes."""
     for tensor in tensors:
         if tensor.dtype != tensors[0].dtype:
-            raise ValueError(
+            raise ArgumentError(
                 "Invalid usage of tensors with different dtypes: found "
-                f"{tensors[0].dtype} and {tensor.dtype}\n  fix: use one dtype"
+                f"{tensors[0].dtype} and {tensor.dtype}",
+                fix="use one dtype",
             )
 
 
 def _same_shape(name: str, expected: Any, tensors: Sequence[Any]) -> None:
     for tensor in tensors:
         if tensor.numel() != expected:
-            raise ValueError(
-                f"{name}: a tensor has {tensor.numel()} elements where {expected} are needed\n"
-                "  fix: give each rank's part the size of that part"
+            raise ArgumentError(
+                f"{name}: a tensor has {tensor.numel()} elements where {expected} are needed",
+                fix="give each rank's part the size of that part",
             )
 
 
 def count(name: str, tensors: Sequence[Any], group: ProcessGroup) -> None:
     """Refuse a list that has not one tensor for each rank."""
     if len(tensors) != group.size():
-        raise ValueError(
-            f"{name}: a list of {len(tensors)} tensors for {group.size()} ranks\n"
-            "  fix: give one tensor for each rank of the group"
+        raise ArgumentError(
+            f"{name}: a list of {len(tensors)} tensors for {group.size()} ranks",
+            fix="give one tensor for each rank of the group",
         )
 
 
 def root(name: str, what: str, rank: int | None, group_rank: int | None, group: Any) -> int:
     """The rank in the group that `rank` in the job, or `group_rank`, means."""
-    if group_rank is not None:
-        if rank is not None:
-            raise ValueError(f"Can't specify both group_{what} and {what}")
-        if not 0 <= group_rank < group.size():
-            raise ValueError(f"{name}: group_{what}={group_rank} is not one of {group.size()}")
-        return group_rank
-    if rank is None:
+    if group_rank is not None and rank is not None:
+        raise ValueError(f"Can't specify both group_{what} and {what}")
+    given = rank if group_rank is None else group_rank
+    if given is None:
         raise ValueError(f"Must specify {what} or group_{what}")
-    return get_group_rank(group, rank)
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise TypeError(
+            f"{name}: the rank {what}={given!r} is no integer\n  fix: pass the number of a rank"
+        ) from None
+    if group_rank is None:
+        if number not in group.ranks:
+            raise ArgumentError(
+                f"{name}: Global rank {number} is not part of group {group}",
+                fix=f"give {what} as a rank of the job, one of {_some(group.ranks)}",
+            )
+        return int(group.ranks.index(number))
+    if not 0 <= number < group.size():
+        raise ArgumentError(
+            f"{name}: group_{what}={number} is not one of {group.size()} ranks",
+            fix=f"give group_{what} as a rank of the group, of 0..{group.size() - 1}",
+        )
+    return number
+
+
+def _some(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
 
 
 def under_way(background: bool, result: Any) -> Work | None:
@@ -221,8 +243,9 @@ def all_gather_coalesced(
     """:func:`all_gather` of several tensors; a Future with ``async_op``."""
     found = resolved(group)
     if len(output_tensor_lists) != found.size():
-        raise ValueError(
-            f"all_gather_coalesced: {len(output_tensor_lists)} lists for {found.size()} ranks"
+        raise ArgumentError(
+            f"all_gather_coalesced: {len(output_tensor_lists)} lists for {found.size()} ranks",
+            fix="give a list for each rank of the group",
         )
     work = None
     for i, tensor in enumerate(input_tensor_list):
@@ -319,6 +342,8 @@ def gather(
     target = root("gather", "dst", dst, group_dst, found)
     own = bare(tensor, "tensor")
     outputs = _list_at("destination", "gather", gather_list, found.rank() == target, own, found)
+    if outputs:
+        _same_shape("gather", own.numel(), [outputs[target]])
     ops.gather_(outputs, own, target, found, async_op)
     return under_way(async_op, gather_list)
 
@@ -358,6 +383,8 @@ def all_to_all(
     count("all_to_all", outputs, found)
     count("all_to_all", inputs, found)
     same_dtype(*inputs, *outputs)
+    own = found.rank()  # what this rank sends to itself; the others' sizes only they know
+    _same_shape("all_to_all", inputs[own].numel(), [outputs[own]])
     ops.all_to_all_(outputs, inputs, found, async_op)
     return under_way(async_op, output_tensor_list)
 
@@ -366,15 +393,15 @@ def split_sizes(name: str, sizes: Sequence[int] | None, rows: int, group: Proces
     """The sizes of the parts of the first dimension; equal ones by default."""
     if not sizes:
         if rows % group.size():
-            raise ValueError(
-                f"{name}: {rows} rows do not divide into {group.size()} equal parts\n"
-                "  fix: give the sizes of the parts"
+            raise ArgumentError(
+                f"{name}: {rows} rows do not divide into {group.size()} equal parts",
+                fix="give the sizes of the parts",
             )
         return [rows // group.size()] * group.size()
     if len(sizes) != group.size() or sum(sizes) != rows:
-        raise ValueError(
-            f"{name}: the sizes {list(sizes)} are not {group.size()} parts of {rows} rows\n"
-            "  fix: give one size per rank; their sum is the first dimension"
+        raise ArgumentError(
+            f"{name}: the sizes {list(sizes)} are not {group.size()} parts of {rows} rows",
+            fix="give one size per rank; their sum is the first dimension",
         )
     return list(sizes)
 
@@ -394,6 +421,13 @@ def all_to_all_single(
     same_dtype(target, own)
     out = split_sizes("all_to_all_single", output_split_sizes, target.shape[0], found)
     into = split_sizes("all_to_all_single", input_split_sizes, own.shape[0], found)
+    rank, rows = found.rank(), (math.prod(own.shape[1:]), math.prod(target.shape[1:]))
+    if (into[rank], rows[0]) != (out[rank], rows[1]):
+        raise ArgumentError(
+            f"all_to_all_single: this rank sends {into[rank]} rows of {tuple(own.shape[1:])} to "
+            f"itself, and output has {out[rank]} of {tuple(target.shape[1:])} for them",
+            fix="let output have the rows that come; output_split_sizes says how many from whom",
+        )
     ops.all_to_all_into_(target, own, out, into, found, async_op)
     return under_way(async_op, [output])
 

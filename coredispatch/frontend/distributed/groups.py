@@ -146,16 +146,11 @@ def init_process_group(
         if library is not None:
             serve(device, library)
     size = next(iter(communicators.values())).size
-    made = ProcessGroup(range(size), communicators, "0", limit, store, "default_pg")
+    backends = config.get_device_backend_map()
+    made = ProcessGroup(range(size), communicators, "0", limit, store, "default_pg", backends)
     state.default, state.store = made, store
     state.groups[made.group_name] = made
-    state.backend_names[made.group_name] = _shown(config)
     state.count = 1
-
-
-def _shown(config: BackendConfig) -> str:
-    names = set(config.get_device_backend_map().values())
-    return names.pop() if len(names) == 1 else Backend.UNDEFINED
 
 
 @dataclass
@@ -263,13 +258,12 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         state.default, state.store, state.count = None, None, 0
         state.left += 1
         state.groups.clear()
-        state.backend_names.clear()
         return
     if group.group_name not in state.groups:
         raise ValueError("Invalid process group specified")
     state.waited += group.waited
     group.close()
-    del state.groups[group.group_name], state.backend_names[group.group_name]
+    del state.groups[group.group_name]
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
@@ -284,13 +278,12 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 def get_backend(group: ProcessGroup | None = None) -> Backend:
     """The name of the backend, as it was given."""
-    return Backend(world().backend_names.get(resolved(group).group_name, Backend.UNDEFINED))
+    return Backend(resolved(group).name())
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
-    """Devices and the engines that serve them."""
-    found = resolved(group)
-    return ",".join(f"{device}:{c.name}" for device, c in found.communicators.items())
+    """Devices and the backends that serve them, as they were given."""
+    return ",".join(f"{device}:{name}" for device, name in resolved(group).backends.items())
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
@@ -380,6 +373,8 @@ def new_group(
 
 def _check_ranks(ranks: list[int], parent: ProcessGroup) -> None:
     size = parent.size()
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"a rank is named twice in {ranks}\n  fix: name each once")
     if len(ranks) > size:
         raise ValueError("the new group's world size should be less or equal to the world size "
                          "set by init_process_group")  # fmt: skip
@@ -389,8 +384,6 @@ def _check_ranks(ranks: list[int], parent: ProcessGroup) -> None:
                 "The new group's rank should be within the world_size set by init_process_group\n"
                 f"  fix: {rank} is not in 0..{size - 1}"
             )
-    if len(set(ranks)) != len(ranks):
-        raise ValueError(f"a rank is named twice in {ranks}\n  fix: name each once")
 
 
 def _check_backend(backend: str, parent: ProcessGroup) -> None:
@@ -423,11 +416,11 @@ def _make(
         for device, communicator in parent.communicators.items()
     }
     store = None if parent.store is None else PrefixStore(f"group {name}", parent.store)
+    limit = timeout or parent.timeout
     made = ProcessGroup(
-        ranks, communicators, name, timeout or parent.timeout, store, desc or "undefined"
+        ranks, communicators, name, limit, store, desc or "undefined", parent.backends
     )
     state.groups[name] = made
-    state.backend_names[name] = state.backend_names.get(parent.group_name, Backend.UNDEFINED)
     return made
 
 

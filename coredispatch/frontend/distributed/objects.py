@@ -19,6 +19,7 @@ from coredispatch.frontend.distributed.collectives import (
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.point_to_point import recv, send
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = [
     "all_gather_object",
@@ -52,10 +53,10 @@ def _lengths(own: int, group: Any) -> list[int]:
 
 def _check_list(name: str, what: str, value: Any, size: int) -> None:
     if not isinstance(value, list) or len(value) != size:
-        raise ValueError(
-            f"{name}: {what} is {type(value).__name__} of "
-            f"{len(value) if isinstance(value, list) else '?'}, where a list of {size} is needed\n"
-            f"  fix: pass [None] * {size}"
+        length = f" of {len(value)}" if isinstance(value, list) else ""
+        raise ArgumentError(
+            f"{name}: {what} is a {type(value).__name__}{length}, where a list of {size} is needed",
+            fix=f"pass [None] * {size}",
         )
 
 

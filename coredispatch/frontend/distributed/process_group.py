@@ -31,6 +31,7 @@ class ProcessGroup:
         ranks: the ranks of the job that belong to it, in order of their rank in the group.
         communicators: backend key -> :class:`Communicator`.
         group_name, group_desc: what it is called.
+        backends: backend key -> the name by which the user asked for what serves it.
     """
 
     __module__ = "coredispatch.distributed"
@@ -43,8 +44,10 @@ class ProcessGroup:
         timeout: timedelta,
         store: Any = None,
         desc: str = "undefined",
+        backends: dict[str, str] | None = None,
     ) -> None:
         self.ranks = list(ranks)
+        self.backends = backends or {key: c.name for key, c in communicators.items()}
         self.communicators = communicators
         self.group_name, self.group_desc = name, desc
         self.store = store
@@ -74,8 +77,9 @@ class ProcessGroup:
         return self._first.size
 
     def name(self) -> str:
-        """The name of the backend."""
-        return self._first.name
+        """The name of the backend, as it was given; ``"undefined"`` of several."""
+        names = set(self.backends.values())
+        return names.pop() if len(names) == 1 else "undefined"
 
     def get_group_store(self) -> Any:
         """The store by which its processes met."""
@@ -180,7 +184,7 @@ class ProcessGroup:
     def __repr__(self) -> str:
         return (
             f"<coredispatch.distributed.ProcessGroup {self.group_name!r}: rank {self.rank()} of "
-            f"{self.size()} over {self.name()}>"
+            f"{self.size()} over {self._first.name}>"
         )
 
 

@@ -14,7 +14,13 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.graph import queue_callback
-from coredispatch.frontend.distributed.buckets import FIRST, Bucket, GradBucket, assign
+from coredispatch.frontend.distributed.buckets import (
+    FIRST,
+    Bucket,
+    GradBucket,
+    assign,
+    check_hook_result,
+)
 from coredispatch.frontend.distributed.collectives import all_reduce, broadcast
 from coredispatch.frontend.distributed.optim.apply_optimizer_in_backward import (
     step_in_backward,
@@ -22,6 +28,8 @@ from coredispatch.frontend.distributed.optim.apply_optimizer_in_backward import 
 )
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
+from coredispatch.frontend.distributed.work import Work
+from coredispatch.frontend.futures import Future
 from coredispatch.frontend.modes import is_grad_enabled, no_grad
 from coredispatch.frontend.nn.modules.sparse import Embedding, EmbeddingBag
 from coredispatch.frontend.tensor import Tensor
@@ -231,7 +239,10 @@ class Reducer:
         bucket = self.buckets[index]
         if self.hook is not None:
             last = index == len(self.buckets) - 1
-            return self.hook(self.hook_state, GradBucket(bucket, index, last))
+            result = self.hook(self.hook_state, GradBucket(bucket, index, last))
+            if not isinstance(result, (Future, Work)):
+                self.active = False
+            return check_hook_result(self.hook, result)
         flat = bucket.flat
         if self.divisor != 1:
             flat.mul_(1.0 / self.divisor)
@@ -277,11 +288,28 @@ class Reducer:
         if bucket.direct:
             self._keep(bucket, used)
             return
+        if self.hook is not None:
+            self._check_value(bucket, result)
         if result is not bucket.flat and result.data_ptr() != bucket.flat.data_ptr():
             bucket.flat.copy_(result.view(bucket.flat.shape))
         for position, view in zip(bucket.positions, bucket.views, strict=True):
             if used is None or used[position]:
                 self._give(self.params[position], view)
+
+    def _check_value(self, bucket: Bucket, result: Any) -> None:
+        """Refuse what is no gradient of a bucket, as the value of a hook's Future."""
+        if isinstance(result, Tensor) and result.numel() == bucket.flat.numel():
+            return
+        self.active = False
+        shown = type(result).__name__
+        if isinstance(result, Tensor):
+            shown = f"Tensor of {result.numel()} elements"
+        name = getattr(self.hook, "__qualname__", self.hook)
+        raise TypeError(
+            f"the Future of the communication hook {name!r} has a {shown} as its value, and a "
+            f"Tensor of {bucket.flat.numel()} elements is needed\n"
+            "  fix: let it be the bucket's buffer after the reduction"
+        )
 
     def _keep(self, bucket: Bucket, used: list[bool] | None) -> None:
         """The same of a gradient that was reduced where it is."""

@@ -18,7 +18,6 @@ class World:
     def __init__(self) -> None:
         self.default: ProcessGroup | None = None
         self.groups: dict[str, ProcessGroup] = {}
-        self.backend_names: dict[str, str] = {}  # group name -> as the user named it
         self.count = 0
         self.left = 0  # how many default groups this process has left
         self.store: Any = None

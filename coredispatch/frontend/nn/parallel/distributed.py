@@ -274,11 +274,12 @@ class DistributedDataParallel(Module):
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
         """Let ``hook(state, bucket)`` reduce each :class:`GradBucket`; it returns a Future.
 
-        Once, before training. Raises TypeError for what cannot be called, RuntimeError a second
-        time.
+        Once, before training. Raises TypeError for what cannot be called with these two, ValueError
+        for annotations of something else, RuntimeError a second time.
         """
-        if not callable(hook):
-            raise TypeError("Communication hook must be callable.")
+        from coredispatch.frontend.distributed.buckets import check_hook
+
+        check_hook(hook)
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be "
                                "called once.")  # fmt: skip
