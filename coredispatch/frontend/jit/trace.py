@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
 from coredispatch._warnings import warn_of_jit
@@ -13,6 +14,7 @@ from coredispatch.frontend.jit.script_module import (
     ScriptModule,
     TopLevelTracedModule,
 )
+from coredispatch.frontend.jit.settling import SettlingRecorder
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn import calling
 from coredispatch.frontend.nn.module import Module, buffers_of
@@ -145,7 +147,7 @@ def trace_module(
     unknown = next((name for name in inputs if not hasattr(mod, name)), None)
     if unknown is not None:
         raise AttributeError(f"{type(mod).__name__!r} has no method {unknown!r}")
-    made = _like(mod, {}, "", TopLevelTracedModule)
+    made = _like(mod, {}, "", TopLevelTracedModule, _buffers(mod))
     for name, example in inputs.items():
         args = _as_tuple(example)
         graph, _ = _recorded(getattr(mod, name), mod, args, {}, strict, made, outlined=False)
@@ -167,9 +169,9 @@ def _as_tuple(example: Any) -> tuple[Any, ...]:
 
 
 def _traced_module(module: Module, args: Any, kwargs: Any, strict: bool) -> Any:
-    holder = Module()
+    holder, buffers = Module(), _buffers(module)
     graph, inner = _recorded(module, module, args, kwargs, strict, holder, outlined=True)
-    made = _like(module, inner, "", TopLevelTracedModule, graph)
+    made = _like(module, inner, "", TopLevelTracedModule, buffers, graph)
     _adopt(made, holder)
     return made
 
@@ -181,10 +183,13 @@ def _traced_function(
     name = getattr(function, "__name__", type(function).__name__)
     owner = getattr(function, "__self__", None)
     root = owner if isinstance(owner, Module) else None
+    buffers = {} if root is None else dict(root.named_buffers())  # before the call assigns any
     graph, _ = _recorded(function, root, args, kwargs, strict, holder, outlined=False)
     if root is not None:
         for own, parameter in root.named_parameters():
             holder.register_parameter(own.replace(".", "_"), parameter)
+        for own, buffer in buffers.items():
+            holder.register_buffer(own.replace(".", "_"), buffer)
         _flatten_paths(graph)
     return ScriptFunction(graph, name, holder)
 
@@ -228,18 +233,21 @@ def _recorded(
         holder.register_buffer(name, tensor)
         return name
 
-    recorder = Recorder(paths, constant)
+    recorder = SettlingRecorder(paths, constant)
     recorder.keeps_scripts = True  # type: ignore[attr-defined]
     recorder.modules = [] if root is None else [(m, n) for n, m in root.named_modules()]  # type: ignore[attr-defined]
     given_names = _names(function, args, kwargs)
-    with tracing(recorder):
-        given = recorder.inputs(list(zip(given_names, (*args, *kwargs.values()))))
-        plain_args, named = given[: len(args)], dict(zip(kwargs, given[len(args) :]))
-        calls: list[ModuleCall] = []
-        with _watched(root, recorder, calls):
-            result = function(*plain_args, **named)
-    _check_result(result, strict)
-    recorder.graph.output(recorder.argument(result))
+    calls: list[ModuleCall] = []
+    try:
+        with tracing(recorder):
+            given = recorder.inputs(list(zip(given_names, (*args, *kwargs.values()))))
+            plain_args, named = given[: len(args)], dict(zip(kwargs, given[len(args) :]))
+            with _watched(root, recorder, calls):
+                result = function(*plain_args, **named)
+        _check_result(result, strict)
+        recorder.graph.output(recorder.argument(result))
+    finally:
+        recorder.settle(root)
     inner = outline(recorder.graph, calls) if outlined else {}
     recorder.graph.eliminate_dead_code()
     recorder.graph.lint()
@@ -344,23 +352,33 @@ def _like(
     module: Module,
     graphs: dict[str, Graph],
     path: str,
-    kind: Any = ScriptModule,
+    kind: Any,
+    buffers: dict[str, Any],
     graph: Graph | None = None,
 ) -> Any:
-    """A module of graphs with the parameters, buffers and submodules of ``module``."""
+    """A module of graphs with the parameters and submodules of ``module``, and with ``buffers``.
+
+    Those are the buffers from before the traced call, which may have assigned others.
+    """
     made = kind(type(module).__name__, graph if graph is not None else graphs.get(path))
     for name, parameter in module._parameters.items():
         made.register_parameter(name, parameter)
     for name, persistent in buffers_of(module).items():
-        made.register_buffer(name, module._buffers[name], persistent)
+        own = f"{path}.{name}" if path else name
+        made.register_buffer(name, buffers.get(own, module._buffers[name]), persistent)
     for name, child in module._modules.items():
         below = f"{path}.{name}" if path else name
         if child is None or isinstance(child, ScriptModule):
             made.add_module(name, child)
         else:
-            made.add_module(name, _like(child, graphs, below))
+            made.add_module(name, _like(child, graphs, below, ScriptModule, buffers))
     made.training = module.training
     return made
+
+
+def _buffers(module: Module) -> dict[str, Any]:
+    """Path of a buffer -> the tensor that it is now."""
+    return dict(module.named_buffers(remove_duplicate=False))
 
 
 # ---- the comparison -----------------------------------------------------------------------------
@@ -374,8 +392,8 @@ def _check(func: Any, made: Any, args: Any, kwargs: Any, tolerance: float) -> No
     wanted: list[Any] = []
     got: list[Any] = []
     owner = func if isinstance(func, Module) else getattr(func, "__self__", None)
-    buffers = list(owner.buffers()) if isinstance(owner, Module) else []
-    with no_grad():
+    with _same_buffers(owner, made), no_grad():
+        buffers = list(owner.buffers()) if isinstance(owner, Module) else []
         kept = [buffer.clone() for buffer in buffers]
         for run, into in ((func, wanted), (made, got)):
             set_rng_state(state)
@@ -398,6 +416,26 @@ def _check(func: Any, made: Any, args: Any, kwargs: Any, tolerance: float) -> No
             )
         if not isinstance(a, Tensor) and a != b:
             raise TracingCheckError(f"result {number} of the trace is {b!r}, not {a!r}")
+
+
+@contextlib.contextmanager
+def _same_buffers(owner: Any, made: Any) -> Iterator[None]:
+    """Begin with the buffers of the trace, whatever the traced call assigned; undo it after."""
+    twin = made if isinstance(made, Module) else getattr(made, "__self__", None)
+    if not isinstance(owner, Module) or not isinstance(twin, Module):
+        yield
+        return
+    modules = dict(owner.named_modules())
+    after = [(module, dict(module._buffers)) for module in modules.values()]
+    for path, same in twin.named_modules():
+        module = modules.get(path)
+        if module is not None:
+            vars(module).update({n: b for n, b in same._buffers.items() if n in module._buffers})
+    try:
+        yield
+    finally:
+        for module, buffers in after:
+            vars(module).update(buffers)
 
 
 def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
