@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import pickle
 import weakref
 from collections import OrderedDict
@@ -391,3 +392,32 @@ def test_repr_is_torch_s() -> None:
 
     mine, theirs = repr(build(nn)), repr(build(torch.nn))
     assert mine.replace("scale_factor=2,", "scale_factor=2.0,") == theirs
+
+
+def test_a_compiled_module_is_pickled_saved_and_copied_without_what_was_compiled() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    net.compile(backend="eager")
+    net[0].compile(backend="eager")
+    x = cd.randn(3, 2)
+    wanted = net(x)
+    file = io.BytesIO()
+    cd.save(net, file)
+    file.seek(0)
+    for other in (
+        pickle.loads(pickle.dumps(net)),
+        copy.deepcopy(net),
+        cd.load(file, weights_only=False),
+    ):
+        assert "forward" not in vars(other) and "forward" not in vars(other[0])
+        cd.testing.assert_close(other(x), wanted)
+    twin = copy.deepcopy(net)
+    with cd.no_grad():
+        twin[0].weight.zero_()
+    assert not twin(x).equal(wanted) and net(x).equal(wanted)
+
+
+def test_a_forward_of_the_instance_stays_in_copies_of_a_compiled_module() -> None:
+    net = nn.Linear(2, 2)
+    net.forward = cd.neg
+    net.compile(backend="eager")
+    assert net(cd.ones(1)).item() == -1 and copy.deepcopy(net).forward is cd.neg

@@ -93,7 +93,7 @@ def plain_attributes(module: Module) -> list[str]:
 #: what of a module is not its own state
 NO_STATE = frozenset(
     "_graph _function _signature _methods _attribute_types original_name training _hooks forward "
-    "_parameter_names _buffer_names _module_names".split()
+    "_parameter_names _buffer_names _module_names _uncompiled".split()
 )
 
 

@@ -247,7 +247,9 @@ class Module:
         """Compile ``forward`` in place, with the keywords of :func:`coredispatch.compile`."""
         from coredispatch.frontend.compiler import compile
 
-        self.__dict__["forward"] = compile(self.forward, **options)
+        made = compile(self.forward, **options)
+        self.__dict__.setdefault("_uncompiled", self.__dict__.get("forward"))
+        self.__dict__["forward"] = made
 
     def get_extra_state(self) -> Any:
         """What a subclass adds to its state dict; it also defines :meth:`set_extra_state`."""
@@ -264,7 +266,7 @@ class Module:
     def _replicate_for_data_parallel(self: T) -> T:
         """A module of the same members with tables of its own."""
         replica = self.__new__(type(self))
-        members = self.__dict__.copy()
+        members = _without_compiled(self.__dict__)
         for table in ("_parameter_names", "_buffer_names", "_module_names"):
             members[table] = members[table].copy()
         replica.__dict__ = Namespace(members)
@@ -352,10 +354,21 @@ class Module:
         return sorted(name for name in {*object.__dir__(self)} if not name[:1].isdigit())
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return _without_compiled(self.__dict__)
 
     def __setstate__(self, members: dict[str, Any]) -> None:
         restore(self, members)
+
+
+def _without_compiled(members: dict[str, Any]) -> dict[str, Any]:
+    """A copy without what ``compile`` made: that belongs to this module and this process."""
+    found = dict(members)
+    if "_uncompiled" in found:
+        forward = found.pop("_uncompiled")
+        found.pop("forward", None)
+        if forward is not None:
+            found["forward"] = forward
+    return found
 
 
 def _addindent(s_: str, numSpaces: int) -> str:
