@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import collectives as collectives
     from . import communicator as communicator
     from . import debug as debug
+    from . import delayed as delayed
     from . import device_mesh as device_mesh
     from . import errors as errors
     from . import fake as fake

@@ -40,6 +40,10 @@ class DistributedDataParallel(Module):
         find_unused_parameters: expect parameters that have no part in the loss.
         gradient_as_bucket_view: let gradients share the memory of the buckets.
         static_graph: every pass uses the same parameters; those that the first leaves out, all do.
+        delay_all_reduce_named_params: names and parameters whose gradients are averaged together
+            at the end of a backward pass in which `param_to_hook_all_reduce` gets a gradient. The
+            arguments above, hooks and :meth:`no_sync` are not about them.
+        param_to_hook_all_reduce: the parameter that says so.
         device_mesh: a mesh of one dimension, instead of a group.
 
     Raises:
@@ -78,8 +82,6 @@ class DistributedDataParallel(Module):
     ) -> None:
         super().__init__()
         for name, value in (
-            ("delay_all_reduce_named_params", delay_all_reduce_named_params),
-            ("param_to_hook_all_reduce", param_to_hook_all_reduce),
             ("mixed_precision", mixed_precision),
             ("bucket_cap_mb_list", bucket_cap_mb_list),
         ):
@@ -87,9 +89,12 @@ class DistributedDataParallel(Module):
                 raise NotImplementedError(
                     f"DistributedDataParallel({name}=) is not there\n  fix: leave it out"
                 )
+        from coredispatch.frontend.distributed.delayed import DelayedReduction, delayed_parameters
         from coredispatch.frontend.distributed.groups import resolved
         from coredispatch.frontend.distributed.monitoring import dashboard_monitor
 
+        trigger = param_to_hook_all_reduce
+        delayed = delayed_parameters(module, delay_all_reduce_named_params, trigger)
         if device_mesh is not None:
             if process_group is not None:
                 raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
@@ -106,12 +111,13 @@ class DistributedDataParallel(Module):
         self.bucket_bytes_cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MEGABYTE)
         self._check_devices()
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        apart = {id(p) for p in delayed}
         named = [
             (name, p)
             for name, p in module.named_parameters()
-            if p.requires_grad and name not in ignored
+            if p.requires_grad and name not in ignored and id(p) not in apart
         ]
-        if not named:
+        if not named and not delayed:
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter "
                 "that requires a gradient."
@@ -120,6 +126,8 @@ class DistributedDataParallel(Module):
         if init_sync:
             self._begin_alike()
         self._make_reducer(named)
+        if delayed:
+            self._delayed = DelayedReduction(delayed, trigger, self.process_group)
         self._monitor = dashboard_monitor(self.process_group)
 
     def _check_devices(self) -> None:
@@ -223,6 +231,7 @@ class DistributedDataParallel(Module):
     _buffer_owners: list[tuple[Module, str]] | None = None
     _joining: Any = None
     _monitor: Any = None
+    _delayed: Any = None
 
     @property
     def device(self) -> Any:
@@ -358,6 +367,11 @@ class DistributedDataParallel(Module):
         if self.process_group is not default_group():
             raise RuntimeError("DDP Pickling/Unpickling are only supported when using DDP with the "
                                "default process group.")  # fmt: skip
+        if self._delayed is not None:
+            raise RuntimeError(
+                "DistributedDataParallel(delay_all_reduce_named_params=) is not pickled\n"
+                "  fix: pickle its module, and wrap that anew"
+            )
         state = self.__dict__.copy()
         del state["process_group"], state["reducer"]
         state.pop("_monitor", None)
