@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import math
 import operator
 import pickle
@@ -355,3 +356,26 @@ def test_what_is_computed_of_parameters_alone_is_computed_anew() -> None:
 def test_what_asks_for_a_number_is_told_with_its_line(program: Any) -> None:
     with pytest.raises((fx.TraceError, RuntimeError), match=r"\(at .*\.py:\d+ in "):
         fx.symbolic_trace(lambda x: program(x))
+
+
+class Branched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        self.register_buffer("shift", cd.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.body(x).view(x.shape[0], -1)[:, :2]
+        return cd.cat([y, y * 2], dim=1).sum(-1, keepdim=True) + self.shift
+
+
+def test_a_scripted_graph_module_is_saved_and_loaded() -> None:
+    x = cd.randn(2, 3)
+    for net in (Branched(), nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Linear(3, 2)):
+        graphed = cd.fx.symbolic_trace(net)
+        file = io.BytesIO()
+        cd.jit.save(cd.jit.script(nn.Sequential(graphed)), file)
+        file.seek(0)
+        loaded = cd.jit.load(file)
+        cd.testing.assert_close(loaded(x), net(x))
+        assert [name[2:] for name in loaded.state_dict()] == list(graphed.state_dict())

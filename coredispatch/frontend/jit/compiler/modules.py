@@ -55,6 +55,8 @@ def is_library(module: Module) -> bool:
     cls = type(module)
     if isinstance(module, (*_CONTAINERS, ScriptModule)) or cls.forward is Sequential.forward:
         return False
+    if hasattr(cls, "_generated_from"):  # a GraphModule: its forward is the user's program
+        return False
     return of_library(cls)
 
 
