@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coredispatch.frontend.distributed.pipelining import microbatch
 from coredispatch.frontend.distributed.pipelining.schedules import (
     Schedule1F1B,
     ScheduleGPipe,
@@ -26,6 +27,7 @@ __all__ = [
     "ScheduleLoopedBFS",
     "SplitPoint",
     "build_stage",
+    "microbatch",
     "pipe_split",
     "pipeline",
 ]

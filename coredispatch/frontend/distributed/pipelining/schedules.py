@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.frontend.distributed.pipelining.microbatch import (
+    merge_chunks,
+    split_args_kwargs_into_chunks,
+)
 from coredispatch.frontend.distributed.pipelining.stage import PipelineStage
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
@@ -24,6 +28,9 @@ class _Schedule:
         stages: those of this rank.
         n_microbatches: how many parts.
         loss_fn: ``loss_fn(output, target)``, an average over the part; None computes forward only.
+        args_chunk_spec, kwargs_chunk_spec: along which dimensions inputs are divided; see
+            ``microbatch.split_args_kwargs_into_chunks``.
+        output_merge_spec: along which the outputs are joined; see ``microbatch.merge_chunks``.
         scale_grads: divide gradients by the number of parts, so that they are those of the average
             over the batch.
     """
@@ -38,19 +45,13 @@ class _Schedule:
         output_merge_spec: Any = None,
         scale_grads: bool = True,
     ) -> None:
-        for name, value in (
-            ("args_chunk_spec", args_chunk_spec),
-            ("kwargs_chunk_spec", kwargs_chunk_spec),
-            ("output_merge_spec", output_merge_spec),
-        ):
-            if value is not None:
-                raise NotImplementedError(f"{name} is not there: parts are along dimension 0")
         if n_microbatches < 1:
             raise ValueError(f"n_microbatches={n_microbatches} is not positive")
         if not stages:
             raise ValueError("a schedule needs the stages of this rank")
         self.stages, self.parts, self.loss_fn = list(stages), n_microbatches, loss_fn
         self.scale_grads = scale_grads
+        self._specs, self._merge = (args_chunk_spec, kwargs_chunk_spec), output_merge_spec
         for stage in self.stages:
             stage.here = self.stages[0].here
 
@@ -90,11 +91,7 @@ class _Schedule:
         losses: list[Any] | None,
         order: Iterator[Step],
     ) -> Any:
-        inputs = _divided(args, self.parts)
-        named = [
-            dict(zip(kwargs, row, strict=True))
-            for row in _divided(tuple(kwargs.values()), self.parts)
-        ]
+        inputs, named = self._split(args, kwargs)
         targets = _divided((target,), self.parts) if target is not None else None
         ends = self.stages[-1].is_last
         if ends and self.loss_fn is not None and targets is None:
@@ -119,10 +116,18 @@ class _Schedule:
             return None
         if losses is not None:
             losses[:] = [found[i].detach() for i in range(self.parts)]
-        every = [outputs[i] for i in range(self.parts)]
-        if isinstance(every[0], (tuple, list)):
-            return tuple(cd.cat(list(column)) for column in zip(*every, strict=True))
-        return cd.cat(every)
+        return merge_chunks([outputs[i] for i in range(self.parts)], self._merge)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of each part."""
+        if not args and not kwargs:
+            return [()] * self.parts, [{}] * self.parts  # of a stage that gets what others send
+        found = split_args_kwargs_into_chunks(args, kwargs, self.parts, *self._specs)
+        if len(found[0]) < self.parts:
+            raise ValueError(
+                f"a batch of {len(found[0])} in {self.parts} parts\n  fix: use fewer parts"
+            )
+        return found
 
 
 class _OneStage(_Schedule):
