@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
+from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
@@ -75,7 +77,7 @@ class Capture:
         self.recorder = Recorder(self.origin, whole)
         self.recorder.plain = plain
         refuse, exact = self.recorder.refuse, self.recorder.exact
-        self.state = State(refuse, dynamic, self.symbol, self.grown, exact)
+        self.state = self.recorder.state = State(refuse, dynamic, self.symbol, self.grown, exact)
         self.watch = Watch(self.recorder, self.state)
         self.problem: tuple[str, Any] | None = None
         self.passing = False
@@ -193,6 +195,8 @@ class Capture:
                 with capturing(recorder), self.watch:
                     result = self.fn(*args, **kwargs)
                     left = is_grad_enabled()
+                if recorder.stopped:  # and the program caught that
+                    raise TakeBack
                 if left is not records:
                     recorder.refuse("it leaves the gradient mode changed")
                     set_grad_enabled(left)
@@ -214,6 +218,10 @@ class Capture:
                     if recorder.table is not None:
                         self.take_back(copies)
                     raise
+                if recorder.stopped:  # and a block of the program failed on the way out
+                    self.problem = recorder.problem
+                    self.take_back(copies)
+                    return
                 if not recorder.symbols or recorder.problem is not None:
                     raise
                 self.take_back(copies)  # perhaps because of our numbers: with ordinary ones
@@ -270,6 +278,9 @@ class Capture:
         """Ordinary numbers where this capture had put its own."""
         for container, _ in self.state.filled:
             scrubbed(container)
+        for given in (self.given, self.outside):
+            for container in (*given.containers, *(o for o in given.objects if type(o) is deque)):
+                scrubbed(container)
         for record in list(self.state):
             now = record.now()
             if record.symbol is not None and now is record.symbol:
@@ -488,8 +499,9 @@ class Capture:
         if made and any(id(leaf) in made for leaf in leaves_of(wanted.values())):
             self.recorder.refuse("gradients of a result go to another result, a leaf that it made")
             return None
-        with self.watch:
-            return differentiated(self.recorder, wanted)
+        recorder = self.recorder
+        with self.watch, undisturbed(self.state, recorder, "its backward pass", back=True):
+            return differentiated(recorder, wanted)
 
     def forget_numbers(self, tensors: list[Any]) -> None:
         """Ordinary numbers in what autograd saved for these tensors."""

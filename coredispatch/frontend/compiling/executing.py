@@ -40,16 +40,20 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
 
     Raises :class:`Unseen`, with everything as it was, where a number came out as never before, and
     :class:`Failed`, as well with everything as it was, where a graph fails that leaves nothing
-    behind. What an error of another graph finds written stays.
+    behind, or whose error the program may catch. What an error of another finds written stays.
     """
+    env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
+    undo = program.undoing(env)
     try:
-        leaf, env = _computed(program, leaves)
+        leaf = _computed(program, env, undo)
         result = leaf.result(env)
         values = [build(env) for _, build in leaf.effects]
     except Unseen:
         raise
     except Exception as error:
-        if program.repeatable:
+        if program.caught and undo is not None:
+            undo()
+        if program.caught or program.repeatable:
             raise Failed from error
         raise
     for (write, _), value in zip(leaf.effects, values):
@@ -61,14 +65,12 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
     return result
 
 
-def _computed(program: Program, leaves: list[Any]) -> tuple[Leaf, dict[Any, Any]]:
-    """The end of the path that this call takes, and what its graphs computed."""
-    env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
+def _computed(program: Program, env: dict[Any, Any], undo: Any) -> Leaf:
+    """The end of the path that this call takes; ``env`` gets what its graphs compute."""
     infers = is_inference_mode_enabled()
     segment = program.root
     if segment.decision is not None and not program.foreseen(env):
         raise Unseen
-    undo = program.undoing(env) if segment.decision is not None else None
     while True:
         run = segment.run
         if run is None:
@@ -97,7 +99,7 @@ def _computed(program: Program, leaves: list[Any]) -> tuple[Leaf, dict[Any, Any]
         env[new] = env[old]
     if leaf.joint is not None:
         _attach(leaf, env)
-    return leaf, env
+    return leaf
 
 
 def _input(origin: Origin, leaves: list[Any]) -> Any:
@@ -146,7 +148,7 @@ def caller(program: Program) -> Callable[[list[Any], list[Any]], Any] | None:
     """
     segment = program.root
     leaf = segment.leaf
-    if leaf is None or segment.run is None or is_inference_mode_enabled():
+    if leaf is None or segment.run is None or is_inference_mode_enabled() or program.undoes:
         return None
     return _Caller(program, segment, leaf).text.function("call(leaves, containers)")
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from coredispatch.graph import Node
@@ -240,7 +242,7 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
     if id(value) in seen:
         return value
     kind = type(value)
-    if kind is list:
+    if kind is list or kind is deque:
         seen.add(id(value))
         for i, item in enumerate(value):
             new = scrubbed(item, seen)
@@ -259,6 +261,17 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
             return kind(*items) if hasattr(value, "_fields") else kind(items)
     elif kind is set:
         plain_keys(value)
+    elif kind is FunctionType:
+        seen.add(id(value))
+        scrubbed(vars(value), seen)
+        for cell in value.__closure__ or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:  # nothing yet
+                continue
+            new = scrubbed(held, seen)
+            if new is not held:
+                cell.cell_contents = new
     elif hasattr(value, "__dict__") and not isinstance(value, (type, Value)):
         if kind.__module__ not in ("builtins", "types") and not callable(value):
             seen.add(id(value))

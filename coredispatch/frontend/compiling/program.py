@@ -21,6 +21,10 @@ from coredispatch.plugin import Value, to_raw
 __all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "segmented"]
 
 
+#: so many elements that a program writes are copied in each call, for an error in it
+_FEW_ELEMENTS = 16384
+
+
 class Unseen(Exception):
     """A number came out as in no captured call."""
 
@@ -168,6 +172,12 @@ class Program:
         self.inputs: list[tuple[Node, Origin]] = []
         self.written: set[Node] = set()
         self.draws = False
+        # What is to be taken back where an operator fails: Python then runs the program, which may
+        # catch the error, or leave something in Python's state before it.
+        self.caught = False
+        self.changed: set[Node] = set()
+        self.elements = 0  # that it writes
+        self.drawn = False
         self.compiler: Any = None
         self.calls = 0
         self.ready: Any = None
@@ -219,6 +229,14 @@ class Program:
                 continue
             self.written |= {mapping.get(nodes[i], nodes[i]) for i in decision.written}
             self.draws = self.draws or decision.draws
+        written = capture.recorder.written()
+        self.drawn = self.drawn or capture.recorder.draws
+        self.changed |= {mapping.get(nodes[i], nodes[i]) for i in written}
+        self.elements += sum(capture.recorder.inputs[i][1].numel() for i in written)
+        effects = any(leaf.effects for leaf in self.leaves())
+        self.caught = (
+            self.caught or capture.recorder.caught or effects and self.elements <= _FEW_ELEMENTS
+        )
         for segment in self.segments():
             later = segment.used_later()
             if segment.graph is None or any(
@@ -277,6 +295,11 @@ class Program:
             segment.graph is None or _leaves_nothing(segment.graph) for segment in self.segments()
         )
 
+    @property
+    def undoes(self) -> bool:
+        """Whether an error is no end of it, and its graphs leave something behind."""
+        return self.caught and not self.repeatable
+
     def foreseen(self, env: dict[Node, Any]) -> bool:
         """Whether the answers that depend on numbers of the call alone are known.
 
@@ -289,15 +312,23 @@ class Program:
         return at is not None
 
     def undoing(self, env: dict[Node, Any]) -> Callable[[], None] | None:
-        """What takes back the writes before a number that came out as never before."""
-        if not self.written and not self.draws:
+        """What takes back the writes before a number that came out as never before.
+
+        In a program that may catch errors it takes back all writes.
+        """
+        written, draws = self.written, self.draws
+        if self.caught:
+            written, draws = self.changed, self.drawn
+        elif self.root.decision is None:
+            return None
+        if not written and not draws:
             return None
         from coredispatch.frontend.random import get_rng_state, set_rng_state
 
-        state = get_rng_state() if self.draws else None
+        state = get_rng_state() if draws else None
         kept = [
             (env[n], masked_call(lambda t: t.clone(), [env[n]]))
-            for n in self.written
+            for n in written
             if isinstance(env[n], Value)
         ]
 

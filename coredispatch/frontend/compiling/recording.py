@@ -10,12 +10,14 @@ from __future__ import annotations
 import operator
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from coredispatch._version import __version__
+from coredispatch.frontend.compiling.catching import would_catch
+from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.result_shapes import (
     ShapesOf,
@@ -124,6 +126,9 @@ class Recorder:
         self.plain = False  # whether the program gets ordinary numbers
         self.overwritten: dict[int, tuple[Any, Any]] = {}  # tensors from outside, and copies
         self.draws = False
+        self.state: Iterable[Any] = ()  # records of what the program can reach
+        self.stopped = False  # whether the run was ended, and is to be taken back
+        self.caught = False  # whether the program would catch an error of an operator
         self.reset = False  # whether the state of random numbers was set
         self.numbers: dict[tuple[int, int], Any] = {}
         self.table: Any = None  # of the symbols, where sizes are open
@@ -138,7 +143,7 @@ class Recorder:
             if self.whole:
                 raise Unsupported(_told(*self.problem))
             if self.symbols and self.running:
-                raise TakeBack
+                self.stop()
 
     def rewound(self) -> None:
         """The state of random numbers is set, which no node does: numbers before or behind it."""
@@ -149,8 +154,13 @@ class Recorder:
     def exact(self) -> None:
         """The program asks for types: it is to see ordinary numbers only."""
         if self.symbols and self.running and not self.plain:
-            raise TakeBack
+            self.stop()
         self.plain = True
+
+    def stop(self) -> None:
+        """End the program's run, which is taken back: its blocks of ``finally`` call nothing."""
+        self.stopped = True
+        raise TakeBack
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -226,6 +236,7 @@ class Recorder:
     def _noted(self, node: Node) -> Node:
         node.meta["source"] = source()
         self.steps.append(node)
+        self.caught = self.caught or would_catch()
         return node
 
     def called(self, op: Any, args: tuple[Any, ...], out: Any) -> None:
@@ -368,6 +379,14 @@ class Recorder:
             return not isinstance(self.examples[node], Value)
         return node.op == "call_function" and all(map(self.known_early, node.all_input_nodes))
 
+    def written(self) -> list[int]:
+        """The inputs that were written to until now."""
+        return [
+            i
+            for i, (_, value, _) in enumerate(self.inputs)
+            if isinstance(value, Value) and id(_root(value)) in self.overwritten
+        ]
+
     def decide(self, node: Node, answer: Any, what: str) -> None:
         """Python looks at a number: the graph is split here."""
         if not self.alive or self.problem is not None:
@@ -385,11 +404,7 @@ class Recorder:
         decision = Decision(node, answer, what, where, len(self.steps))
         decision.draws = self.draws
         decision.early = early
-        decision.written = [
-            i
-            for i, (_, value, _) in enumerate(self.inputs)
-            if isinstance(value, Value) and id(_root(value)) in self.overwritten
-        ]
+        decision.written = self.written()
         self.decisions.append(decision)
         self.hold()
 
@@ -409,6 +424,8 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     """The kernel of the layer for every operator: call it, and note it."""
     mode = capturing.current()
     recorder = None if mode is None else mode.recorder
+    if recorder is not None and recorder.stopped and recorder.running:
+        raise TakeBack
     if recorder is None or recorder.problem is not None or not recorder.alive:
         symbols = any(has_sym(argument) for argument in args)
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
@@ -434,10 +451,11 @@ def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
     try:
         if op.mutates:
             recorder.about_to_write(args)
-        if any(has_sym(argument) for argument in args):
-            out = call.redispatch(*map_aggregate(args, plain))
+        if op.plugin.startswith("library "):  # its kernel is a function of the user's
+            with undisturbed(recorder.state, recorder, f"the kernel of {op.name}", back=False):
+                out = _below(call, args)
         else:
-            out = call.below(args)
+            out = _below(call, args)
         if op.name == "to_host":
             recorder.array(args[0], out)
         elif op.name == "from_host":
@@ -447,6 +465,12 @@ def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
     finally:
         recorder.busy -= 1
     return out
+
+
+def _below(call: Any, args: tuple[Any, ...]) -> Any:
+    if any(has_sym(argument) for argument in args):
+        return call.redispatch(*map_aggregate(args, plain))
+    return call.below(args)
 
 
 def _is_sized(argument: Any) -> bool:
