@@ -59,7 +59,7 @@ def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
             f"jit.save takes what jit.trace gives, not {type(m).__name__}",
             fix="trace or script it first, or save its state_dict with coredispatch.save",
         )
-    tensors: dict[str, Any] = {}
+    tensors = _Tensors()
     root = m if isinstance(m, ScriptModule) else m._constants
     document = {
         "format": _FORMAT,
@@ -72,10 +72,30 @@ def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         name: data if isinstance(data, bytes) else str(data).encode()
         for name, data in (_extra_files or {}).items()
     }
-    save_file({"script": json.dumps(document), "tensors": tensors, "extra": extra}, f)
+    content = {"script": json.dumps(document), "tensors": dict(tensors), "extra": extra}
+    save_file(content, f)
 
 
-def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, Any]:
+class _Tensors(dict[str, Any]):
+    """The tensors of a file by path. One tensor is one object there, whatever names it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain: dict[int, tuple[Tensor, Tensor]] = {}
+        self.modules: dict[int, str] = {}
+
+    def add(self, path: str, tensor: Tensor | None, *, history: bool = False) -> None:
+        """Enter a tensor, without its history unless asked."""
+        if tensor is not None:
+            stored = tensor if history else tensor.detach()
+            tensor = self.plain.setdefault(id(tensor), (tensor, stored))[1]
+        self[path] = tensor
+
+
+def _described(module: Module, tensors: _Tensors, path: str) -> dict[str, Any]:
+    if id(module) in tensors.modules:  # one module under two names stays one
+        return {"same": tensors.modules[id(module)]}
+    tensors.modules[id(module)] = path
     graph = module._graph if isinstance(module, ScriptModule) else None
     found: dict[str, Any] = {
         "name": getattr(module, "original_name", type(module).__name__),
@@ -93,17 +113,17 @@ def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, 
     _describe_state(module, found, tensors, path)
     for name, parameter in module._parameters.items():
         found["parameters"][name] = parameter is not None and parameter.requires_grad
-        tensors[f"{path}{name}"] = None if parameter is None else parameter.detach()
+        tensors.add(f"{path}{name}", parameter)
     found["buffers"] = buffers_of(module)
     for name in found["buffers"]:
-        tensors[f"{path}{name}"] = module._buffers[name]
+        tensors.add(f"{path}{name}", module._buffers[name], history=True)
     for name, child in module._modules.items():
         below = None if child is None else _described(child, tensors, f"{path}{name}.")
         found["modules"][name] = below
     return found
 
 
-def _describe_state(module: Module, found: Any, tensors: dict[str, Any], path: str) -> None:
+def _describe_state(module: Module, found: Any, tensors: _Tensors, path: str) -> None:
     """The plain attributes: of a library module all, else those of types that a program has."""
     library = isinstance(module, LibraryScriptModule)
     names = plain_attributes(module)
@@ -113,14 +133,15 @@ def _describe_state(module: Module, found: Any, tensors: dict[str, Any], path: s
     used: Any = module.__dict__.get("_attribute_types", {})
     attributes = {}
     for name in names:
-        key, mine = f"{path}{name}", dict[str, Any]()
+        key, mine = f"{path}{name}", dict[str, Tensor]()
         try:
             attributes[name] = _stored_attribute(module.__dict__[name], mine, key)
         except GraphError:
             if library or name in used:
                 raise
             continue  # a member of an enumeration, say, whose value no file can hold
-        tensors.update(mine)
+        for place, tensor in mine.items():
+            tensors.add(place, tensor)
     found["attributes"] = attributes
     if library:
         found["library"] = _library_name(module)
@@ -138,9 +159,9 @@ def _library_name(module: Any) -> str:
     return str(cls.__name__)
 
 
-def _stored_attribute(value: Any, tensors: dict[str, Any], key: str) -> Any:
+def _stored_attribute(value: Any, tensors: dict[str, Tensor], key: str) -> Any:
     if isinstance(value, Tensor):
-        tensors[key] = value.detach()
+        tensors[key] = value
         return {"tensor": key}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         value = tuple(value)
@@ -204,7 +225,7 @@ def read(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
         for name in _extra_files:
             data = content["extra"].get(name, b"")  # a text in earlier files
             _extra_files[name] = data.encode() if isinstance(data, str) else data
-    seen: dict[int, Any] = {}
+    seen: dict[int | str, Any] = {}  # tensors by id, modules by path
     if document["kind"] == "module":
         return _built(document["module"], content["tensors"], "", seen)
     holder = _built(document["module"], content["tensors"], "", seen)
@@ -212,10 +233,13 @@ def read(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
 
 
 def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any) -> Any:
+    if "same" in entry:
+        return seen[entry["same"]]
     if "library" in entry:
         made: Any = _library_module(entry)
     else:
         made = RecursiveScriptModule(str(entry["name"]))
+    seen[path] = made
     for name, wanted in entry["parameters"].items():
         tensor = tensors[f"{path}{name}"]
         if tensor is not None and id(tensor) not in seen:  # two names of one tensor stay one
