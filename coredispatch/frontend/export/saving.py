@@ -17,6 +17,7 @@ from coredispatch.frontend.export.signature import (
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file
+from coredispatch.frontend.serialization.damaged_programs import told_as_damage
 from coredispatch.frontend.utils import _pytree as pytree
 from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.storing import from_document, to_document
@@ -88,16 +89,22 @@ def load(
 ) -> ExportedProgram:
     """Read what :func:`save` wrote; nothing in the file is executed.
 
-    Raises :class:`OpError` for a file that holds no program.
+    Raises :class:`OpError` for a file that holds no program, and
+    :class:`~coredispatch.serialization.SerializationError` for a damaged one.
     """
     content = load_file(f, weights_only=True)
     try:
         document = json.loads(content["export"])
         known = document["format"] == _FORMAT
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, IndexError, RecursionError):
         known = False
     if not known:
         raise OpError("the file holds no exported program", fix="write it with export.save")
+    with told_as_damage("export.save"):
+        return _program(document, content, extra_files)
+
+
+def _program(document: Any, content: Any, extra_files: dict[str, Any] | None) -> ExportedProgram:
     if extra_files is not None:
         extra_files.update({name: content["extra"].get(name, "") for name in extra_files})
     table = SymbolTable()

@@ -23,6 +23,7 @@ from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file
+from coredispatch.frontend.serialization.damaged_programs import told_as_damage
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, GraphError
 from coredispatch.graph.storing import (
@@ -214,22 +215,27 @@ def read(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
     try:
         document = json.loads(content["script"])
         known = document["format"] == _FORMAT
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, IndexError, RecursionError):
         known = False
     if not known:
         raise OpError(
             "the file holds no traced program",
             fix="read it with coredispatch.load; jit.load reads what jit.save wrote",
         )
-    if _extra_files is not None:
-        for name in _extra_files:
+    with told_as_damage("jit.save"):
+        return _program(document, content, _extra_files)
+
+
+def _program(document: Any, content: Any, extra: dict[str, Any] | None) -> Any:
+    if extra is not None:
+        for name in extra:
             data = content["extra"].get(name, b"")  # a text in earlier files
-            _extra_files[name] = data.encode() if isinstance(data, str) else data
+            extra[name] = data.encode() if isinstance(data, str) else data
     seen: dict[int | str, Any] = {}  # tensors by id, modules by path
+    made = _built(document["module"], content["tensors"], "", seen)
     if document["kind"] == "module":
-        return _built(document["module"], content["tensors"], "", seen)
-    holder = _built(document["module"], content["tensors"], "", seen)
-    return ScriptFunction(typed(from_document(document["graph"])), str(document["name"]), holder)
+        return made
+    return ScriptFunction(typed(from_document(document["graph"])), str(document["name"]), made)
 
 
 def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any) -> Any:
