@@ -221,3 +221,24 @@ def test_a_kernel_of_the_users_leaves_behind_what_it_does_once() -> None:
     for i in range(4):
         assert compiled(cd.ones(2) * i).tolist() == [2 * i + 1] * 2
         assert seen == [2.0 * j for j in range(i + 1)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_among_the_results_have_their_gradients_where_the_base_was_written(
+    backend: Any,
+) -> None:
+    def program(x: Any) -> Any:
+        base = x * 1
+        view, other = base[0], base.t()
+        base.mul_(2)
+        other[1].add_(x[0])
+        return base, view, other, view[1:]
+
+    compiled = cd.compile(program, **backend)
+    found = []
+    for function in (program, compiled, compiled, compiled):
+        x = cd.arange(4.0).view(2, 2).requires_grad_()
+        results = function(x)
+        sum((result * result).sum() for result in results).backward()
+        found.append(x.grad.tolist())
+    assert found[1:] == found[:1] * 3

@@ -308,6 +308,7 @@ class Function(metaclass=FunctionMeta):
             attach(node, item)
             if item._view is not None and id(item) not in inputs:
                 item._view.custom = True  # a write to it would be replayed past the backward
+                item._view.version = version_of(item)  # of one before there was this history, not
             if id(item) in ctx._nondifferentiable:
                 item._node = None
                 item.keys &= ~AUTOGRAD

@@ -138,6 +138,10 @@ def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
     else:  # the program recorded, in a block of enable_grad()
         with enable_grad():
             found = CompiledProgram.apply(joint, outs, saved, *inputs)
+    for out in found:
+        link = out._view
+        if link is not None and any(link.base is other for other in found):
+            link.custom = False  # what it is a view of has its history, and tells it
     env.update(zip(joint.outs, found))
 
 
