@@ -256,3 +256,37 @@ def test_operators_that_a_class_does_not_have_are_refused() -> None:
         RuntimeError, match="'Size' object has no attribute or method '__setitem__'"
     ):
         cd.jit.script(place)
+
+
+def test_annotations_of_local_classes_name_themselves_and_each_other() -> None:
+    class Weight:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __lt__(self, other: Weight) -> bool:
+            return self.n < other.n
+
+    @cd.jit.script
+    class Pile:
+        top: Weight
+
+        def __init__(self, n: int) -> None:
+            self.top = Weight(n)
+
+        def put(self, other: Weight, all_of: list[Pile]) -> Pile | None:
+            self.top = other
+            return all_of[0]
+
+    def lightest(n: int) -> int:
+        weights = [Weight(3), Weight(n)]
+        weights.sort()
+        return weights[0].n + sorted([Weight(2), Weight(n)])[0].n
+
+    def piled(n: int) -> int:
+        pile = Pile(n)
+        made = pile.put(Weight(n + 1), [pile])
+        return 0 if made is None else made.top.n
+
+    for program in (lightest, piled):
+        scripted = cd.jit.script(program)
+        assert scripted(1) == program(1) == reloaded(scripted)(1)

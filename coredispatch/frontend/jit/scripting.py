@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, overload
 
+from coredispatch._frames import program_frame
 from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit.compiler.programs import compile_function
 from coredispatch.frontend.jit.compiler.source import CompileError
@@ -162,6 +163,9 @@ def _script_class(cls: Any) -> Any:
             f"{cls.__name__} inherits from {bases[0].__name__}"
         )
     cls.__torch_script_class__ = True
+    frame = program_frame()
+    if frame is not None and frame.f_locals is not frame.f_globals:
+        cls._script_names = {n: v for n, v in frame.f_locals.items() if isinstance(v, type)}
     return cls
 
 

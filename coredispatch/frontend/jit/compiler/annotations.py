@@ -139,8 +139,12 @@ def _hints(cls: Any) -> dict[str, Any]:
         return dict.fromkeys(getattr(cls, "__annotations__", {}), Any)
 
 
-def names_for(fn: Any) -> dict[str, Any]:
-    """The names that annotations of ``fn`` may use: its globals and closure."""
+def names_for(fn: Any, owner: Any = None) -> dict[str, Any]:
+    """The names that annotations of ``fn`` may use: its globals and closure.
+
+    ``owner``: the class whose method it is. An annotation makes no closure, so the class brings its
+    own name, and those of the classes that were there where it was scripted.
+    """
     fn = inspect.unwrap(fn)
     closure = fn.__closure__ or ()
     cells = {}
@@ -149,7 +153,12 @@ def names_for(fn: Any) -> dict[str, Any]:
             cells[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    return {**vars(typing), **fn.__globals__, **cells}
+    own: dict[str, Any] = {}
+    if isinstance(owner, type):
+        own = {**vars(owner).get("_script_names", {}), owner.__name__: owner}
+        if fn.__globals__.get(owner.__qualname__) is not None:
+            own = {}  # a class of the module has the name
+    return {**vars(typing), **fn.__globals__, **own, **cells}
 
 
 def evaluated(text: Any, names: dict[str, Any]) -> Type:

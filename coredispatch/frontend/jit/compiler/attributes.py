@@ -354,7 +354,7 @@ def declared_types(cls: type) -> dict[str, Type]:
             continue
         names = vars(inspect.getmodule(base) or object())
         init = vars(base).get("__init__")
-        scope = names_for(init) if inspect.isfunction(init) else dict(names)
+        scope = names_for(init, base) if inspect.isfunction(init) else dict(names)
         for name, annotation in vars(base).get("__annotations__", {}).items():
             try:
                 found[name] = (

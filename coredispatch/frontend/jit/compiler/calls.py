@@ -255,7 +255,7 @@ class Calls(Attributes):
         except CompileError as error:
             raise self.error(str(error).strip()) from None
         told = told or self.overload(fn, args, kwargs, owner is not None)
-        env, frame = self._bound_frame(fn, told, source, args, kwargs, owner is not None)
+        env, frame = self._bound_frame(fn, told, source, args, kwargs, owner)
         outer, at, hint = self.frame, self.at, self.hint
         self.stack.append(code)
         self.frame, self.hint = frame, None
@@ -303,12 +303,12 @@ class Calls(Attributes):
         source: Source,
         args: list[Any],
         kwargs: dict[str, Any],
-        method: bool,
+        owner: Any,
     ) -> tuple[dict[str, Any], Frame]:
-        names = names_for(fn)
-        kinds, returns, own = declared_types_of(told)
+        names = names_for(fn, owner)
+        kinds, returns, own = declared_types_of(told, owner)
         signature = inspect.signature(fn)
-        if method:
+        if owner is not None:
             kinds.pop(next(iter(signature.parameters)), None)
         check_parameters(fn, source)
         try:
@@ -523,10 +523,10 @@ def annotated(fn: Any, source: Source) -> set[str]:
     return set(getattr(fn, "__annotations__", {}))
 
 
-def declared_types_of(fn: Any) -> tuple[dict[str, Type], Type | None, set[str]]:
+def declared_types_of(fn: Any, owner: Any = None) -> tuple[dict[str, Type], Type | None, set[str]]:
     """The types of the parameters and of the result, and the names that are annotated."""
     source = source_of(fn)
-    return *signature_types(fn, source, names_for(fn)), annotated(fn, source)
+    return *signature_types(fn, source, names_for(fn, owner)), annotated(fn, source)
 
 
 def signature_types(

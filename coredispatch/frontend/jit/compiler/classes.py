@@ -34,7 +34,7 @@ def _annotated(cls: type, annotation: Any) -> Type:
     if not isinstance(annotation, str):
         return annotation_type(annotation)
     functions = [f for f in vars(cls).values() if inspect.isfunction(f)]
-    scope = names_for(functions[0]) if functions else vars(inspect.getmodule(cls))
+    scope = names_for(functions[0], cls) if functions else vars(inspect.getmodule(cls))
     try:
         return evaluated(annotation, dict(scope))
     except Exception:
@@ -51,9 +51,10 @@ def _from_init(cls: type, init: Any, found: dict[str, Type]) -> None:
                 found[name] = self.type_of(value)
             super().set_field(owner, name, value)
 
-    program = Look(init)
+    program = Look(init, cls)
     owner = Val(program.block.place("self"), Type("Class", python=cls))
-    program.inline(init, [owner, *parameter_values(program, init, 1)], {}, owner=cls)
+    given = parameter_values(program, init, 1, owner=cls)
+    program.inline(init, [owner, *given], {}, owner=cls)
 
 
 def check_class(program: Any, cls: type) -> None:

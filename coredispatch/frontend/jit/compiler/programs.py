@@ -30,7 +30,7 @@ class Program(Builtins):
         fn = inspect.unwrap(fn)
         source = source_of(fn)
         self.block = Block()
-        self.frame = Frame(source, names_for(fn), {}, fn, None, {}, None)
+        self.frame = Frame(source, names_for(fn, owner), {}, fn, None, {}, None)
         self.at = source.tree
         self.hint: Type | None = None
         self.stack: list[Any] = []
@@ -60,14 +60,16 @@ class Program(Builtins):
         return self.paste(graph, ModuleRef("", None), args, kwargs)
 
 
-def parameter_values(program: Program, fn: Any, skip: int, told: Any = None) -> list[Val]:
+def parameter_values(
+    program: Program, fn: Any, skip: int, told: Any = None, owner: Any = None
+) -> list[Val]:
     """Inputs of the graph for the parameters of ``fn`` behind the first ``skip``.
 
-    ``told``: the overload whose annotations hold.
+    ``told``: the overload whose annotations hold. ``owner``: the class whose method it is.
     """
     source = source_of(fn)
     check_parameters(fn, source)
-    kinds, _, own = declared_types_of(told or fn)
+    kinds, _, own = declared_types_of(told or fn, owner)
     found = []
     for name, parameter in list(inspect.signature(fn).parameters.items())[skip:]:
         kind = kinds.get(name, TENSOR)
@@ -102,7 +104,7 @@ def compile_function(
     fn = inspect.unwrap(fn)
     program = Program(fn, owner)
     program.library = library
-    values = parameter_values(program, fn, 0 if ref is None else 1, told)
+    values = parameter_values(program, fn, 0 if ref is None else 1, told, owner)
     given = [*([] if ref is None else [ref]), *values]
     only = inspect.Parameter.KEYWORD_ONLY
     named = {
