@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
+
 from coredispatch._frames import (
     in_package,
     in_standard_library,
@@ -237,7 +239,7 @@ class Recorder:
         finally:
             pop_masks(token)
         if op.name == "to_host":
-            self.looked(args[0], f"shape {tuple(out.shape)}")
+            self.looked(args[0], out)
             return out
         if op.name == "from_host":  # a constant of the program
             return out
@@ -287,9 +289,11 @@ class Recorder:
             if not in_package(sys._getframe(2).f_code.co_filename):
                 self.warned(f"{what} a size ({plain(number)})")
 
-    def looked(self, tensor: Any, what: str) -> None:
-        """The program read a value; warn, with its line."""
-        self.warned(f"reads the value of a tensor ({what})")
+    def looked(self, tensor: Any, value: Any) -> None:
+        """The program read the value of a tensor; warn, with its line and the value."""
+        read = np.array2string(value, separator=", ", threshold=8, max_line_width=10_000)
+        shape = f" of shape {tuple(value.shape)}" if value.ndim else ""
+        self.warned(f"reads the value of a tensor{shape} ({' '.join(read.split())})")
 
     def warned(self, what: str) -> None:
         """Warn of what Python does with a value of the example, with the program's line."""

@@ -137,7 +137,7 @@ def test_a_value_that_python_looks_at_is_warned_about_with_its_line() -> None:
 
     with pytest.warns(cd.jit.TracerWarning, match=r"test_jit_trace.py:\d+ in f") as caught:
         traced = cd.jit.trace(f, cd.ones(2))
-    assert any(":" in str(w.message) for w in caught)
+    assert any("reads the value of a tensor (True)" in str(w.message) for w in caught)
     assert traced(-cd.ones(2)).tolist() == [0.0, 0.0]  # what the example did
     with pytest.warns(cd.jit.TracerWarning), pytest.raises(cd.jit.TracingCheckError):
         cd.jit.trace(f, cd.ones(2), check_inputs=[(-cd.ones(2),)])
