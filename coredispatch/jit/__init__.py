@@ -21,5 +21,6 @@ if TYPE_CHECKING:
     from . import saving as saving
     from . import script_module as script_module
     from . import scripting as scripting
+    from . import settling as settling
     from . import signature as signature
     from . import traced_calls as traced_calls

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import blocks as blocks
     from . import building as building
     from . import container as container
+    from . import damaged_programs as damaged_programs
     from . import element_types as element_types
     from . import encoding as encoding
     from . import errors as errors
