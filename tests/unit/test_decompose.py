@@ -14,6 +14,7 @@ from coredispatch.graph import Graph, GraphError, ValueInfo, run
 from coredispatch.graph.calls import operator_of
 from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.functionalization import functionalize
+from coredispatch.graph.passes.inference import infer_values
 from coredispatch.graph.passes.inlining import inline_modules
 from coredispatch.graph.symbols import SymbolTable
 
@@ -234,3 +235,28 @@ def test_what_is_so_for_all_sizes_is_no_guard() -> None:
     assert [str(guard) for guard in table.guards] == ["n == m"]
     assert int(n) == 4
     assert table.guards[-1].forced
+
+
+WRITES: dict[str, Any] = {
+    "fill of a view": lambda x: x.t().fill_(2.0),
+    "zero": lambda x: x.zero_(),
+    "a diagonal": lambda x: x.diagonal().mul_(2),
+    "its own tensors": lambda x: x + cd.ones(3, 3).fill_(3) + cd.arange(3),
+    "a named device": lambda x: cd.zeros(3, device="cpu").add_(x[0]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_values_that_were_inferred_are_on_the_devices_of_the_run(name: str) -> None:
+    x, y = cd.randn(3, 3), cd.randn(3, 3)
+    graph = infer_values(traced(WRITES[name], x.clone()), (x.clone(),))
+    infos = [node.meta["value"] for node in graph.nodes if node.op != "output"]
+    assert {info.device.type for info in infos if isinstance(info, ValueInfo)} == {"cpu"}
+    wanted = WRITES[name](y.clone())
+    cd.testing.assert_close(run(decompose(graph), y.clone()), wanted)
+
+
+def test_values_of_inputs_without_data_stay_without() -> None:
+    graph = infer_values(traced(lambda x: x.sin(), cd.ones(2)), (cd.ones(2, device="meta"),))
+    infos = [node.meta["value"] for node in graph.nodes if node.op != "output"]
+    assert {info.device.type for info in infos} == {"meta"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from coredispatch.graph.calls import abstract
@@ -11,6 +12,7 @@ from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.targets import function_name
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Device, Operator, Value, no_grad
+from coredispatch.registry.model.device import default_device
 
 __all__ = ["infer_values", "tensor_info"]
 
@@ -21,7 +23,8 @@ def infer_values(graph: Graph, inputs: Any) -> Graph:
     A :class:`ValueInfo` for a tensor, a tuple of them for several, the number itself for what is
     computed from sizes. The rules of the operators run, on the backend ``meta``: no kernel does,
     nothing is written and no random number is drawn. A value that no rule tells (one that depends
-    on data, or on a submodule) has no entry, nor has what is made from it.
+    on data, or on a submodule) has no entry, nor has what is made from it. Devices are those of the
+    inputs, and those that the program names.
 
     Args:
         graph: the graph.
@@ -40,6 +43,7 @@ class _Unknown(Exception):
 class _Rules(Interpreter):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.owning_module, garbage_collect_values=False, graph=graph)
+        self.devices: dict[Node, Device] = {}
 
     def infer(self, inputs: tuple[Any, ...]) -> None:
         given = iter(inputs)
@@ -57,9 +61,26 @@ class _Rules(Interpreter):
                     value = self.run_node(node)
             except Exception:  # no rule, or one that has to see the data
                 continue
+            device = self.devices[node] = self.device(node, value)
             value = map_aggregate(value, _without_data)
             self.env[node] = value
-            node.meta["value"] = info_of(value)
+            node.meta["value"] = _placed(info_of(value), device)
+
+    def device(self, node: Node, value: Any) -> Device:
+        """Where the value of a node will lie: the rules run on ``meta``, and do not say it."""
+        if node.op in ("placeholder", "get_attr"):
+            return value.device if isinstance(value, Value) else default_device()
+        named = node.kwargs.get("device")
+        given = [Device(named)] if isinstance(named, str) else []
+        map_aggregate(
+            (node.args, node.kwargs), lambda a: given.append(a) if isinstance(a, Device) else None
+        )
+        if given:
+            return given[0]
+        used = [n for n in node.all_input_nodes if isinstance(n.meta.get("value"), ValueInfo)]
+        whole = [n for n in used if n.meta["value"].shape] or used  # a scalar goes anywhere
+        others = [n for n in node.all_input_nodes if n in self.devices]  # several tensors in one
+        return self.devices[(whole or others)[0]] if whole or others else default_device()
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(target, Operator) and function_name(target) is None:
@@ -73,6 +94,13 @@ class _Rules(Interpreter):
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise _Unknown
+
+
+def _placed(infos: Any, device: Device) -> Any:
+    def leaf(info: Any) -> Any:
+        return replace(info, device=device) if isinstance(info, ValueInfo) else info
+
+    return map_aggregate(infos, leaf)
 
 
 def _without_data(value: Any) -> Any:
