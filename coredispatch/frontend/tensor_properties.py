@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -44,6 +45,10 @@ _CHANNELS_LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4
 
 def _op(name: str) -> Any:
     return TABLE.operator(name)
+
+
+#: every tensor tells its device, and a name is checked letter by letter
+_device = lru_cache(maxsize=256)(Device)
 
 
 class TensorProperties(_Above):
@@ -122,8 +127,8 @@ class TensorProperties(_Above):
             return inner.device
         backend = self.backend
         if backend.device_count() <= 1 and backend.name in ("cpu", "meta"):
-            return Device(backend.name)
-        return Device(backend.name, index_of(backend, self.raw))
+            return _device(backend.name, None)
+        return _device(backend.name, index_of(backend, self.raw))
 
     @property
     def layout(self) -> TensorLayout:

@@ -197,7 +197,7 @@ _leaky_relu = Loop("elementwise.pointwise", "leaky_relu_scalar", 65536)
 _leaky_relu_inplace = Loop("elementwise.pointwise", "leaky_relu_scalar_inplace", 65536)
 _leaky_relu_backward = Loop("elementwise.pointwise", "leaky_relu_backward", 65536)
 _where = Loop("elementwise.pointwise", "where", 65536)
-_LEAST_WHERE = 1024
+_LEAST_WHERE = 512
 _threshold_backward = Loop("elementwise.pointwise", "threshold_backward", 65536)
 
 

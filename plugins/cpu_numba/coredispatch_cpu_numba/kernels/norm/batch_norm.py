@@ -16,7 +16,7 @@ from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
-_LEAST = 2048
+_LEAST = 64
 _SPLIT = 32768
 _FLOAT32 = np.dtype(np.float32)
 _SHORTEST = 8  # elements of a channel of an image: shorter ones are no work for vectors

@@ -16,7 +16,7 @@ __all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Dims = tuple[int, ...]
 
-_LEAST = 1024
+_LEAST = 64
 _SPLIT = 32768
 
 _layer_norm = Loop("norm.layer_norms", "layer_norm", _SPLIT)
