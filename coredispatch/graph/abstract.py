@@ -30,6 +30,7 @@ from coredispatch.plugin import (
     dispatch,
 )
 from coredispatch.registry import TABLE
+from coredispatch.registry.model.sizes import lesser
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Abstract", "AbstractRecorder", "ValueNeeded"]
@@ -265,7 +266,7 @@ class AbstractRecorder(Recorder):
             self.sizes[key] = node = self.function(function, sides)
             known = [n.meta.get("value") if isinstance(n, Node) else n for n in sides]
             if None not in known:
-                node.meta["value"] = function(*known)
+                node.meta["value"] = (lesser if function is min else function)(*known)
         return self.sizes[key]
 
     def _noted(self, node: Node) -> Node:

@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.node import Node, map_arg
+from coredispatch.registry.model.sizes import lesser
 
 __all__ = ["Interpreter", "run"]
 
@@ -111,6 +112,8 @@ class Interpreter:
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator or function."""
+        if target is min and len(args) == 2:
+            return lesser(*args)  # of two open sizes it stays open which one it is
         return target(*args, **kwargs)
 
     def call_method(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -285,6 +285,11 @@ class Expression(Symbol):
         """The operation as it is."""
         return self._made((((Atom(kind, tuple(map(_terms, sides))),), 1),))
 
+    def lesser(self, other: Any) -> Any:
+        """The lesser one, which stays an expression where both may be it."""
+        low, high = self.table.bounds(sum_of(self.terms, _terms(other), -1))
+        return self if high <= 0 else other if low >= 0 else self._kept("min", self, other)
+
     def _divided(self, kind: str, a: Any, b: Any) -> Any:
         if not (_operand(a) and _operand(b)):
             return NotImplemented

@@ -52,6 +52,7 @@ OPERATIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "add": ("+", operator.add),
     "sub": ("-", operator.sub),
     "mul": ("*", operator.mul),
+    "min": ("min", min),
     "floor": ("floor", math.floor),
     "ceil": ("ceil", math.ceil),
     "trunc": ("trunc", math.trunc),
@@ -125,6 +126,8 @@ def _atom_text(atom: Atom) -> str:
     sign = OPERATIONS[atom.kind][0]
     if len(atom.of) == 1:
         return f"{sign}({text_of(atom.of[0])})"
+    if atom.kind == "min":
+        return f"min({', '.join(map(text_of, atom.of))})"
     one, other = map(_side_text, atom.of)
     return f"({one} {sign} {other})"
 
@@ -156,6 +159,8 @@ def interval(kind: str, a: float, b: float, c: float, d: float) -> tuple[float, 
         return 0, d if isinstance(d, float) and not isinf(d) else d - 1
     if kind == "floordiv" and c > 0 and a >= 0:
         return (a // d if d != inf else 0), (b // c if b != inf else inf)
+    if kind == "min":
+        return min(a, c), min(b, d)
     if kind == "add":
         return a + c, b + d
     if kind == "sub":

@@ -451,3 +451,25 @@ def test_a_file_that_holds_something_else() -> None:
 
 def test_dim_is_a_name_of_the_package() -> None:
     assert cd.Dim is cd.export.Dim
+
+
+DIAGONALS: dict[str, Any] = {
+    "diagonal": lambda x: x.diagonal() * 2,
+    "above": lambda x: x.diagonal(1).sum(),
+    "trace": lambda x: x.trace(),
+    "scatter": lambda x: cd.diagonal_scatter(x, x.diagonal() * 2),
+    "its size": lambda x: x.new_zeros(x.diagonal().shape),
+    "broadcast": lambda x: x.diagonal().view(1, -1) + x.diagonal().unsqueeze(1),
+}
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_the_lesser_of_two_sizes_stays_open(name: str, tmp_path: Path) -> None:
+    function = DIAGONALS[name]
+    program = of(function, cd.rand(3, 4), shapes=({0: Dim("n")},))
+    cd.export.save(program, tmp_path / "program.pt2")
+    loaded = cd.export.load(tmp_path / "program.pt2")
+    for made in (program, program.run_decompositions(), loaded):
+        for size in (2, 3, 4, 6):
+            x = cd.rand(size, 4)
+            cd.testing.assert_close(made.module()(x), function(x))

@@ -26,7 +26,7 @@ from coredispatch.plugin import Operator, dtypes
 
 __all__ = ["translated"]
 
-_ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul"}
+_ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul", min: "Min"}
 #: what makes an integer of a float, and the operator before the cast, which cuts off
 _ROUNDING = {math.floor: "Floor", math.ceil: "Ceil", round: "Round", math.trunc: None}
 

@@ -15,7 +15,7 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import float32, int32
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import as_sizes, contiguous_strides
+from coredispatch.registry.model.sizes import as_sizes, contiguous_strides, lesser
 
 __all__ = [
     "as_strided",
@@ -65,7 +65,7 @@ def _(self: Tensor, dtype: DType) -> Tensor:
 def diagonal_places(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
     """First row, first column and length of a diagonal."""
     row, column = min(max(-offset, 0), rows), min(max(offset, 0), columns)
-    return row, column, max(min(rows - row, columns - column), 0)
+    return row, column, max(lesser(rows - row, columns - column), 0)
 
 
 def _diagonal_shape(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ __all__ = [
     "infer_size",
     "is_int",
     "is_size",
+    "lesser",
     "normalize_dim",
     "normalize_dims",
 ]
@@ -51,6 +52,17 @@ class Symbol:
     example: int
 
     __slots__ = ()
+
+    def lesser(self, other: Any) -> Any:
+        """The lesser of two lengths. A subclass may leave open which one it is."""
+        return min(self, other)  # type: ignore[type-var]
+
+
+def lesser(one: Any, other: Any) -> Any:
+    """``min(one, other)`` of two lengths, without asking a :class:`Symbol` which one it is."""
+    if isinstance(one, Symbol):
+        return one.lesser(other)
+    return other.lesser(one) if isinstance(other, Symbol) else min(one, other)
 
 
 def is_int(value: Any) -> bool:
