@@ -33,6 +33,10 @@ def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
     """``value`` once per spatial dimension. Raises :class:`ArgumentError` on a wrong count."""
     if type(value) is tuple and len(value) == n and min(value) >= least:
         return value  # nine calls in ten: this function is on the way of every convolution
+    if type(value) is tuple and len(value) == 1 and type(value[0]) is int and value[0] >= least:
+        return value * n
+    if type(value) is int and value >= least:
+        return (value,) * n
     if is_int(value):
         result = (value,) * n
     else:

@@ -14,7 +14,7 @@ from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
 
-_LEAST = 1024
+_LEAST = 64
 _SPLIT = 32768
 _halving = Loop("pooling", "halving_backward", _SPLIT)
 _windows = Loop("pooling", "windows_backward", _SPLIT)

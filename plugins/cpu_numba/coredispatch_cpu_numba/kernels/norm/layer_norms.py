@@ -16,7 +16,7 @@ __all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Dims = tuple[int, ...]
 
-_LEAST = 64
+_LEAST, _LEAST_GROUPS = 64, 1024
 _SPLIT = 32768
 
 _layer_norm = Loop("norm.layer_norms", "layer_norm", _SPLIT)
@@ -165,14 +165,16 @@ def _groups_fit(input: np.ndarray, num_groups: int, *parameters: Any) -> bool:
 
 
 def _accepts_group_norm(input: Any, num_groups: int, weight: Any, bias: Any, eps: Any) -> bool:
-    return is_dense(input, _LEAST) and _groups_fit(input, num_groups, weight, bias)
+    return is_dense(input, _LEAST_GROUPS) and _groups_fit(input, num_groups, weight, bias)
 
 
 def _accepts_group_norm_backward(
     grad: Any, input: Any, num_groups: int, weight: Any, eps: Any
 ) -> bool:
     return (
-        is_dense(input, _LEAST) and is_like(grad, input) and _groups_fit(input, num_groups, weight)
+        is_dense(input, _LEAST_GROUPS)
+        and is_like(grad, input)
+        and _groups_fit(input, num_groups, weight)
     )
 
 
@@ -192,4 +194,6 @@ WHEN: dict[str, Callable[..., bool]] = {
     "rms_norm": _accepts_rms_norm,
     "rms_norm_backward": _accepts_backward,
 }
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+LEAST: dict[str, int] = {
+    name: _LEAST_GROUPS if name.startswith("group") else _LEAST for name in KERNELS
+}
