@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from . import groups as groups
     from . import labels as labels
     from . import launch as launch
+    from . import launcher as launcher
     from . import mailboxes as mailboxes
     from . import objects as objects
     from . import operators as operators

@@ -306,6 +306,7 @@ class _Round:
             for tail in self.tails:
                 tail.show(all_of_it=True)
         if status:
+            self._leave_ends()
             self._explain(status)
             if shutil.disk_usage(self.folder).free < _FULL:
                 _say(
@@ -313,6 +314,12 @@ class _Round:
                     "goes\n  fix: free space, or --log-dir on another disk"
                 )
         return status
+
+    def _leave_ends(self) -> None:
+        """Notes of ranks that ended without a word; under mpiexec their supervisors leave them."""
+        if self.job.mpiexec is None:
+            for rank, code in self._codes():
+                rank_program.leave(self.folder / f"{rank}.end", rank=rank, code=code)
 
     def _watch(self) -> int:
         pause = min(max(self.job.options.monitor_interval, 0.01), 0.1)
@@ -413,12 +420,16 @@ class _Round:
             for end in self._reports("end"):
                 yield end["rank"], _how(end["code"])
             return
+        for rank, code in self._codes():
+            yield rank, _how(code)
+
+    def _codes(self) -> Iterator[tuple[int, int]]:
+        """Ranks that failed without a word, where each is a process of the launcher."""
         for local, process in enumerate(self.processes):
-            code = process.returncode
-            reported = (self.folder / f"{self.first_rank + local}.error").exists()
+            code, rank = process.returncode, self.first_rank + local
             ended_here = code in (0, None, -signal.SIGTERM)
-            if not ended_here and not reported:
-                yield self.first_rank + local, _how(code)
+            if not ended_here and not (self.folder / f"{rank}.error").exists():
+                yield rank, code
 
 
 def _how(code: int) -> str:

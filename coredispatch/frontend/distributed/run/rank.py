@@ -21,7 +21,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-__all__ = ["end_with_parent", "main", "report"]
+__all__ = ["end_with_parent", "leave", "main", "report"]
 
 _LAUNCHER_RANK = "COREDISPATCH_LOCAL_RANK"
 _MPI_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
@@ -66,7 +66,7 @@ def _supervise(folder: Path, rank: int) -> None:
     _, ended = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(ended)
     if code and not (folder / f"{rank}.error").exists():
-        _leave(folder / f"{rank}.end", rank=rank, code=code)
+        leave(folder / f"{rank}.end", rank=rank, code=code)
     if code < 0:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
@@ -83,7 +83,7 @@ def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
             os._exit(1)
 
 
-def _leave(path: Path, **content: Any) -> None:
+def leave(path: Path, **content: Any) -> None:
     """Write a note for the launcher, which never sees a part of one."""
     path.with_suffix(".part").write_text(json.dumps({"time": time.time()} | content))
     path.with_suffix(".part").rename(path)
@@ -118,7 +118,7 @@ def report(error: BaseException, rank: int, path: Path) -> None:
     shown = _words_of(error)
     # That another rank is gone is what follows from a failure there.
     follows = type(error).__name__ == "DistBackendError"
-    _leave(path, rank=rank, follows=follows, status=_exit_status(error), text=shown)
+    leave(path, rank=rank, follows=follows, status=_exit_status(error), text=shown)
 
 
 def _words_of(error: BaseException) -> str:
