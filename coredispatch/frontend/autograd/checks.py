@@ -10,9 +10,11 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
+from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import NUMBER
+from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import (
     AutogradError,
@@ -77,8 +79,8 @@ def zeros(shape: tuple[int, ...], dtype: DType, keys: int, beside: Any) -> Any:
     s = TABLE.snapshot
     backends = s.order.backend_bits
     known = beside is not None and not (beside.keys ^ keys) & backends
-    device = beside.device if known else s.order.names(keys & backends)[0]
-    return TABLE.operator("zeros")(tuple(shape), dtype=dtype, device=device)
+    device = beside.device if known else Device(s.order.names(keys & backends)[0])
+    return dispatch(TABLE.operator("zeros"), (tuple(shape), dtype, device))  # nothing to bind
 
 
 def version_error(node: OpNode, position: int, saved: int, current: int) -> Exception:
