@@ -15,8 +15,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
-import numpy as np
-
 from coredispatch._frames import (
     in_package,
     in_standard_library,
@@ -291,9 +289,10 @@ class Recorder:
 
     def looked(self, tensor: Any, value: Any) -> None:
         """The program read the value of a tensor; warn, with its line and the value."""
-        read = np.array2string(value, separator=", ", threshold=8, max_line_width=10_000)
+        read = repr(value.tolist()) if value.size <= 64 else "..."
+        read = read if len(read) <= 80 else f"{read[:77]}..."
         shape = f" of shape {tuple(value.shape)}" if value.ndim else ""
-        self.warned(f"reads the value of a tensor{shape} ({' '.join(read.split())})")
+        self.warned(f"reads the value of a tensor{shape} ({read})")
 
     def warned(self, what: str) -> None:
         """Warn of what Python does with a value of the example, with the program's line."""
