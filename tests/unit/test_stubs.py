@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import pickle
 import re
@@ -72,6 +73,9 @@ def declared_results(stub: str) -> dict[str, str]:
 def fits(result: object, declared: str) -> bool:
     if declared.startswith("return_types."):
         return type(result) is getattr(cd.return_types, declared.removeprefix("return_types."))
+    plain = getattr(builtins, declared.removeprefix("builtins."), None)
+    if plain in (bool, int, float, str):
+        return type(result) is plain
     if not declared.startswith("builtins.tuple"):
         return isinstance(result, cd.Tensor) if declared == "Tensor" else result is None
     count = declared.count("Tensor")
