@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["Translation", "table"]
 
 Translation = Callable[..., Any]
-_FAMILIES = ("elementwise", "reduction", "shape", "indexing", "nn", "recurrent")
+_FAMILIES = ("elementwise", "reduction", "shape", "indexing", "writes", "nn", "recurrent")
 
 
 @functools.cache

@@ -9,10 +9,9 @@ import numpy as np
 from coredispatch.frontend.onnx.builder import Builder, Length, Tensor, onnx_dtype
 from coredispatch.plugin import dtypes
 
-__all__ = ["TRANSLATIONS"]
+__all__ = ["TRANSLATIONS", "complete", "read"]
 
 _END = np.iinfo(np.int64).max
-_BEGIN = np.iinfo(np.int64).min
 
 
 def _ints(values: Any) -> Any:
@@ -20,18 +19,26 @@ def _ints(values: Any) -> Any:
 
 
 def _getitem(b: Builder, x: Any, index: Any) -> Any:
-    """Slices first, then index tensors, then the dimensions that appear and vanish."""
-    items = list(index) if isinstance(index, (tuple, list)) else [index]
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
-    if Ellipsis in [i for i in items if not isinstance(i, (Tensor, Length))]:
-        at = next(i for i, item in enumerate(items) if item is Ellipsis)
-        items[at : at + 1] = [slice(None)] * (x.rank - used)
-    items += [slice(None)] * (x.rank - sum(1 for item in items if item is not None))
-    value, removed, tensors = x.name, [], []
-    starts, ends, axes, steps = [], [], [], []
-    dim = 0
-    for item in items:
+    return read(b, x.name, x.rank, index)[0]
+
+
+def read(b: Builder, value: str, rank: int, index: Any) -> tuple[str, int]:
+    """``value[index]`` and its number of dimensions.
+
+    Slices and integers first, then new dimensions, then index tensors, as PyTorch does it.
+    """
+    starts: list[Any] = []
+    ends: list[Any] = []
+    axes: list[int] = []
+    steps: list[Any] = []
+    removed: list[int] = []
+    new: list[int] = []
+    tensors: list[tuple[int, Any]] = []
+    dim = shown = 0
+    for item in complete(b, index, rank):
         if item is None:
+            new.append(shown)
+            shown += 1
             continue
         if isinstance(item, slice):
             if item != slice(None):
@@ -39,54 +46,70 @@ def _getitem(b: Builder, x: Any, index: Any) -> Any:
                 ends.append(_END if item.stop is None else item.stop)
                 axes.append(dim)
                 steps.append(1 if item.step is None else item.step)
-        elif isinstance(item, (Tensor, list, np.ndarray)):
-            tensors.append((dim, item))
+        elif isinstance(item, Tensor) and item.rank == 0:  # an integer that the model computes
+            place = b.op("Reshape", b.cast(item, dtypes.int64), _ints([1]))
+            value = b.op("Gather", value, place, axis=dim)
+            removed.append(dim)
+        elif isinstance(item, (Tensor, np.ndarray)):
+            tensors.append((shown, item))
         else:
             last = isinstance(item, int) and item == -1
-            after = _END if last else b_next(b, item)
-            starts, ends = [*starts, item], [*ends, after]
+            starts, ends = [*starts, item], [*ends, _END if last else _next(b, item)]
             axes, steps = [*axes, dim], [*steps, 1]
             removed.append(dim)
+        shown += not removed or removed[-1] != dim
         dim += 1
     if axes:
         value = b.op("Slice", value, b.sizes(starts), b.sizes(ends), _ints(axes), _ints(steps))
-    if tensors:
-        value = _by_tensors(b, value, x.rank, tensors, removed, items)
-        removed = []
-    elif removed:
+    if removed:
         value = b.op("Squeeze", value, _ints(removed))
-    new = [i for i, item in enumerate(_shown(items)) if item is None] if not tensors else []
-    return b.op("Unsqueeze", value, _ints(new)) if new else value
+    if new:
+        value = b.op("Unsqueeze", value, _ints(new))
+    return _by_tensors(b, value, shown, tensors) if tensors else (value, shown)
 
 
-def b_next(b: Builder, item: Any) -> Any:
+def complete(b: Builder, index: Any, rank: int) -> list[Any]:
+    """The items of an index, one for each dimension; masks that are known are places."""
+    items: list[Any] = []
+    for item in index if isinstance(index, (tuple, list)) else [index]:
+        if isinstance(item, (list, np.ndarray)):
+            array = np.asarray(item)
+            items += np.nonzero(array) if array.dtype == np.bool_ else [array.astype(np.int64)]
+        elif isinstance(item, bool):
+            b.refuse("a bool as an index: write where()")
+        else:
+            if isinstance(item, Tensor) and item.dtype in (dtypes.bool_, dtypes.uint8):
+                b.refuse(
+                    "a mask as an index: the size of the result depends on values; use where()"
+                )
+            items.append(item)
+    missing = rank - sum(1 for item in items if item is not None and item is not Ellipsis)
+    at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
+    items[at : at + 1] = [slice(None)] * missing
+    return items
+
+
+def _next(b: Builder, item: Any) -> Any:
     """The place behind ``item``."""
     if isinstance(item, Length):
         return Length(b.op("Add", item, _ints([1])))
     return item + 1
 
 
-def _shown(items: list[Any]) -> list[Any]:
-    """The items that have a dimension in the result."""
-    return [item for item in items if item is None or isinstance(item, slice)]
-
-
 def _by_tensors(
-    b: Builder, value: str, rank: int, tensors: list[Any], removed: list[int], items: list[Any]
-) -> str:
-    """Index tensors: one is a ``Gather``, several side by side a ``GatherND``."""
-    if removed or any(item is None for item in items):
-        return str(b.refuse("index tensors beside integers or None: index in two steps"))
-    arrays = [b.cast(t, dtypes.int64) if isinstance(t, Tensor) else _ints(t) for _, t in tensors]
-    for _, t in tensors:
-        if isinstance(t, Tensor) and t.dtype is dtypes.bool_:
-            b.refuse("a mask as an index: the size of the result depends on values; use where()")
+    b: Builder, value: str, rank: int, tensors: list[tuple[int, Any]]
+) -> tuple[str, int]:
+    """Index tensors: one is a ``Gather``, several a ``GatherND``.
+
+    The dimensions of several stand where the indexed ones stood, or in front where those do not
+    lie side by side.
+    """
+    arrays = [b.cast(t, dtypes.int64) if isinstance(t, Tensor) else t for _, t in tensors]
     dims = [dim for dim, _ in tensors]
+    spread = max(t.rank if isinstance(t, Tensor) else t.ndim for _, t in tensors)
+    total = spread + rank - len(dims)
     if len(dims) == 1:
-        return str(b.op("Gather", value, arrays[0], axis=dims[0]))
-    if dims != list(range(dims[0], dims[0] + len(dims))):
-        return str(b.refuse("index tensors that do not stand side by side: index in two steps"))
-    count, first = len(dims), dims[0]
+        return b.op("Gather", value, arrays[0], axis=dims[0]), total
     shape = None
     for array in arrays:  # index tensors broadcast
         zero = b.op("Mul", array, np.array(0, dtype=np.int64))
@@ -94,14 +117,13 @@ def _by_tensors(
     joined = [b.op("Unsqueeze", b.op("Add", a, shape), _ints([-1])) for a in arrays]
     places = b.op("Concat", *joined, axis=-1)
     front = [*dims, *[d for d in range(rank) if d not in dims]]
-    turned = value if first == 0 else b.op("Transpose", value, perm=front)
+    turned = value if front == list(range(rank)) else b.op("Transpose", value, perm=front)
     made = b.op("GatherND", turned, places)
-    if first == 0:
-        return str(made)
-    spread = max(t.rank if isinstance(t, Tensor) else np.ndim(t) for _, t in tensors)
-    total = spread + rank - count
+    first = dims[0]
+    if first == 0 or dims != list(range(first, first + len(dims))):
+        return made, total
     order = [*range(spread, spread + first), *range(spread), *range(spread + first, total)]
-    return str(b.op("Transpose", made, perm=order))
+    return b.op("Transpose", made, perm=order), total
 
 
 def _index_select(b: Builder, x: Any, dim: int, index: Any) -> Any:
@@ -110,18 +132,34 @@ def _index_select(b: Builder, x: Any, dim: int, index: Any) -> Any:
 
 
 def _gather(b: Builder, x: Any, dim: int, index: Any, *rest: Any) -> Any:
-    return b.op("GatherElements", x, index, axis=x.axis(dim))
+    if x.rank and index.rank:
+        return b.op("GatherElements", x, index, axis=x.axis(dim))
+    vectors = [b.op("Reshape", value, _ints([-1])) for value in (x, index)]
+    made = b.op("GatherElements", *vectors, axis=0)
+    return b.op("Reshape", made, b.op("Shape", index), allowzero=1)
 
 
 def _scatter(b: Builder, x: Any, dim: int, index: Any, src: Any, *rest: Any) -> Any:
     source = b.cast(src, x.dtype)
     if not isinstance(src, Tensor):
         source = b.op("Expand", source, b.op("Shape", index))
-    return b.op("ScatterElements", x, index, source, axis=x.axis(dim))
+    return _scattered(b, x, dim, index, src, source)
+
+
+def _scattered(
+    b: Builder, x: Any, dim: int, index: Any, src: Any, source: str, **options: Any
+) -> Any:
+    if isinstance(src, Tensor) and src.shape != index.shape:  # its rest is not used
+        axes = _ints(range(index.rank))
+        source = b.op("Slice", source, _ints([0] * index.rank), b.op("Shape", index), axes)
+    if x.rank:
+        return b.op("ScatterElements", x, index, source, axis=x.axis(dim), **options)
+    vectors = [b.op("Reshape", value, _ints([1])) for value in (x, index, source)]
+    return b.op("Reshape", b.op("ScatterElements", *vectors, **options), _ints([]))
 
 
 def _scatter_add(b: Builder, x: Any, dim: int, index: Any, src: Any) -> Any:
-    return b.op("ScatterElements", x, index, src, axis=x.axis(dim), reduction="add")
+    return _scattered(b, x, dim, index, src, b.cast(src, x.dtype), reduction="add")
 
 
 def _embedding(b: Builder, index: Any, weight: Any, padding: Any = None, *rest: Any) -> Any:

@@ -1,0 +1,206 @@
+"""Operators in ONNX models: writes, masks, scans and orders, at other sizes than the example's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+nn, F = cd.nn, cd.nn.functional
+
+
+class Call(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+def tensors(value: Any) -> list[Any]:
+    return [v for v in cd.utils._pytree.tree_leaves(value) if isinstance(v, cd.Tensor)]
+
+
+def agrees(function: Any, *inputs: Any, axes: Any = None) -> Any:
+    """The model gives what the function gives, for each input."""
+    net = Call(function)
+    made = cd.onnx.export(
+        net, (inputs[0].clone(),), input_names=["x"], dynamic_axes=axes and {"x": axes}
+    )
+    onnx.checker.check_model(made.model_proto, full_check=True)
+    for given in inputs:
+        for got, wanted in zip(made(given.clone()), tensors(net(given.clone())), strict=True):
+            assert got.dtype is wanted.dtype
+            cd.testing.assert_close(got, wanted.detach(), rtol=1e-4, atol=1e-5, equal_nan=True)
+    return made
+
+
+def written(write: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """``write(y, x)`` on a copy ``y`` of the input."""
+
+    def program(x: Any) -> Any:
+        y = x.clone()
+        write(y, x)
+        return y
+
+    return program
+
+
+def _set(*index: Any) -> Callable[[Any], Any]:
+    def write(y: Any, x: Any) -> None:
+        y[index] = 5
+
+    return written(write)
+
+
+def _scaled(y: Any, x: Any) -> None:
+    y[1:] *= 2
+
+
+def _from_the_input(y: Any, x: Any) -> None:
+    y[..., 1:3] = x[:, :2]
+    y[0] = x[1].sum()
+    y[-1, ::2] = x[0, 1::2]
+
+
+def _several(y: Any, x: Any) -> None:
+    y[cd.tensor([0, 1]), cd.tensor([3, -1])] = cd.tensor([7.0, 8.0])
+    y[1, cd.tensor([0, 2])] = x[0, :2]
+    y[:, cd.tensor([[1], [3]])] = 2.0
+
+
+def _masked(y: Any, x: Any) -> None:
+    y[x > 0] = 1
+    y[x[:, 0] < 0] = cd.tensor([1.0, 2.0, 3.0, 4.0])
+    y[:, cd.tensor([True, False, False, True])] = 0.5
+
+
+def _masked_behind(y: Any, x: Any) -> None:
+    y[:, x[0] > 0] = x[:, :1]
+
+
+def _added(y: Any, x: Any) -> None:
+    y.index_put_((cd.tensor([0, 1, 0]),), x[:1], accumulate=True)
+    y.index_put_((x > 0.5,), cd.tensor(3.0), accumulate=True)
+    y.index_put_((slice(None), cd.tensor([1, 1])), x[:, :2], accumulate=True)
+
+
+def _rows(y: Any, x: Any) -> None:
+    y.index_add_(0, cd.tensor([0, 1, 0]), x[cd.tensor([0, 0, 1])], alpha=2)
+    y.index_copy_(1, cd.tensor([2, 0]), x[:, 1:3])
+    y.index_fill_(1, cd.tensor([3]), 9.0)
+
+
+def _views(y: Any, x: Any) -> None:
+    y.t()[0].fill_(3)
+    y[1:, 1:].zero_()
+    y.diagonal().mul_(2)
+
+
+WRITES: dict[str, Any] = {
+    "a column": _set(slice(None), 0),
+    "a row": _set(1),
+    "rows": _set(slice(1, None)),
+    "all": _set(Ellipsis),
+    "an element": _set(-1, -1),
+    "a list": _set(slice(None), [0, 2]),
+    "none": _set(slice(2, 2)),
+    "scaled": written(_scaled),
+    "from the input": written(_from_the_input),
+    "several": written(_several),
+    "masked": written(_masked),
+    "masked behind": written(_masked_behind),
+    "added": written(_added),
+    "rows of operators": written(_rows),
+    "views": written(_views),
+    "truths": lambda x: (x > 0).index_put((cd.tensor([0]),), cd.tensor(True), True),
+    "a number": lambda x: x.sum().index_put((...,), cd.tensor(2.0)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_into_a_part(name: str) -> None:
+    agrees(WRITES[name], *(cd.randn(n, 4) for n in (3, 5, 2)), axes={0: "n"})
+
+
+def test_a_value_for_each_place_of_a_mask() -> None:
+    def program(x: Any) -> Any:
+        y = x.clone()
+        y[x > 0] = cd.arange(3.0)
+        return y
+
+    agrees(program, cd.tensor([[1.0, -1.0], [2.0, 3.0]]), cd.tensor([[-1.0, 1.0], [4.0, 5.0]]))
+
+
+READS: dict[str, Any] = {
+    "integers beside tensors": lambda x: x[0, :, cd.tensor([1, 3])],
+    "tensors apart": lambda x: x[cd.tensor([0, 1]), :, cd.tensor([1, 3])],
+    "new dimensions": lambda x: x[None, cd.tensor([0, 1]), None],
+    "a computed integer": lambda x: x[x[0, 0].argmax() * 0],
+    "a constant mask": lambda x: x[..., cd.tensor([1, 2]), [True, False, True, False]],
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads(name: str) -> None:
+    agrees(READS[name], *(cd.randn(n, 3, 4) for n in (3, 5, 2)), axes={0: "n"})
+
+
+ALONG: dict[str, Any] = {
+    "cumprod": lambda x: (x.cumprod(0), x.cumprod(1), (x * 9).long().cumprod(1)),
+    "median": lambda x: (x.median(1), x.median(), (x * 9).int().median(0), x.nanmedian(0)),
+    "order": lambda x: (x.sort(0), x.argsort(1), x.kthvalue(2, 1), (x > 0).sort(1)[0], x.mode(1)),
+    "places": lambda x: ((x > 0).to(cd.int16).argmax(1), x.max(0), x.min(1)),
+    "diagonals": lambda x: (x.diagonal(), x.diagonal(1), x.trace(), x.diagonal().sum()),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_operators_along_a_dimension(name: str) -> None:
+    inputs = [cd.randn(n, 4) for n in (3, 5, 2)]
+    for x in inputs:
+        x[0, 1] = 0.0
+    agrees(ALONG[name], *inputs, axes={0: "n"})
+
+
+def test_cumulative_products_of_nan_and_of_one_dimension() -> None:
+    x = cd.tensor([2.0, -3.0, math.nan, 0.0, math.inf])
+    agrees(lambda x: x.cumprod(0), x, cd.tensor([-1.0, -2.0]), cd.tensor([0.0] * 7), axes={0: "n"})
+
+
+def test_atan2_in_all_quadrants() -> None:
+    ends = [0.0, -0.0, 1.0, -2.0, 1e30, math.inf, -math.inf, math.nan]
+    grid = cd.cartesian_prod(cd.tensor(ends), cd.tensor(ends))
+    agrees(lambda x: cd.atan2(x[:, 0], x[:, 1]), grid, axes={0: "n"})
+    made = agrees(lambda x: x[:, :1].atan2(x[:, 0]), cd.randn(3, 2), cd.randn(5, 2), axes={0: "n"})
+    assert cd.signbit(made(cd.tensor([[-0.0, 1.0], [-0.0, 1.0]]))[0]).all()
+
+
+def test_tensors_without_dimensions() -> None:
+    def program(x: Any) -> Any:
+        one = x.sum()
+        return (
+            one.softmax(0), one.log_softmax(0), one.cumsum(0), one.cumprod(0), one.sort(0),
+            one.max(0), one.argmax(), one.topk(1), one.t(), one.permute(()), one.flip(()),
+            one.median(), one.gather(0, cd.tensor(0)), one.scatter(0, cd.tensor(0), 2.0),
+        )  # fmt: skip
+
+    agrees(program, cd.randn(2, 3))
+
+
+def test_numbers_of_other_types() -> None:
+    def program(x: Any) -> Any:
+        whole = (x * 9).long()
+        return (
+            whole.isnan(), whole.isinf(), whole.isfinite(), whole << 2, whole >> 1,
+            x.scatter(1, cd.tensor([[0], [1]]), x * 2), x.tan(), x.double().tan(),
+        )  # fmt: skip
+
+    agrees(program, cd.randn(3, 4))
