@@ -28,13 +28,14 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import float32, float64, int64
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError
+from coredispatch.registry.model.sizes import is_int
 from coredispatch.registry.model.value import dtype_of
 
 
 def _rank_index(x: Any, dim: int, rank: Any) -> Any:
     """Index of the element of 0-based ``rank`` (a number or one per slice) along ``dim``."""
     order = argsort(x, dim)
-    if isinstance(rank, int):
+    if is_int(rank):
         return lazy.narrow(order, dim, rank, 1)
     return lazy.gather(order, dim, rank)
 

@@ -202,12 +202,68 @@ def _type_as(b: Builder, x: Any, other: Any) -> Any:
 
 
 def _finite(b: Builder, x: Any) -> Any:
-    return b.op("Not", b.op("Or", b.op("IsNaN", x), b.op("IsInf", x)))
+    return b.op("Not", b.op("Or", _odd("IsNaN")(b, x), _odd("IsInf")(b, x)))
+
+
+def _odd(kind: str) -> Any:
+    """``isnan`` and ``isinf``; no integer is either."""
+
+    def translate(b: Builder, x: Any) -> Any:
+        if x.dtype.is_floating_point:
+            return b.op(kind, x)
+        return b.op("Expand", np.array(False), b.op("Shape", x))
+
+    return translate
+
+
+def _tan(b: Builder, x: Any) -> Any:
+    value = b.cast(x, b.result.dtype)
+    if b.result.dtype is not dtypes.float64:
+        return b.op("Tan", value)
+    return b.op("Div", b.op("Sin", value), b.op("Cos", value))  # onnxruntime has no other
+
+
+def _atan2(b: Builder, y: Any, x: Any) -> Any:
+    """The angle in the first quadrant, turned into the one where the signs lie."""
+    dtype = b.result.dtype
+    shape = b.op("Shape", b.op("Add", b.cast(y, dtype), b.cast(x, dtype)))
+    one, other = (b.op("Expand", b.cast(v, dtype), shape) for v in (y, x))
+    up, right = b.op("Abs", one), b.op("Abs", other)
+    zero, unit = b.cast(0.0, dtype), b.cast(1.0, dtype)
+    both = b.op("And", b.op("Equal", up, zero), b.op("Equal", right, zero))
+    infinite = b.op("And", b.op("IsInf", up), b.op("IsInf", right))
+    ratio = b.op("Div", up, right)
+    ratio = b.op("Where", both, zero, b.op("Where", infinite, unit, ratio))
+    angle = b.op("Atan", ratio)
+    # -0.0 is negative here: 1 / -0.0 is.
+    left, down = (b.op("Less", b.op("Div", unit, _signed(b, v, unit)), zero) for v in (other, one))
+    angle = b.op("Where", left, b.op("Sub", b.cast(math.pi, dtype), angle), angle)
+    return b.op("Where", down, b.op("Neg", angle), angle)
+
+
+def _signed(b: Builder, value: str, unit: str) -> Any:
+    """``value``, with 1 and -1 for the infinities, whose reciprocals have lost the sign."""
+    return b.op("Where", b.op("IsInf", value), b.op("Mul", b.op("Sign", value), unit), value)
+
+
+def _shifted(kind: str) -> Any:
+    """``bitwise_left_shift`` and ``bitwise_right_shift`` by a number of places from 0 on."""
+
+    def translate(b: Builder, x: Any, y: Any) -> Any:
+        dtype = b.result.dtype
+        long = onnx_dtype(dtypes.int64)
+        value, places = (b.op("Cast", b.cast(v, dtype), to=long) for v in (x, y))
+        factor = b.op("Pow", np.array(2, dtype=np.int64), places)
+        if kind == "Div":  # rounded down
+            value = b.op("Sub", value, b.op("Mod", value, factor))
+        return b.op("Cast", b.op(kind, value, factor), to=onnx_dtype(dtype))
+
+    return translate
 
 
 _UNARY = {
     "abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin",
-    "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh",
+    "cos": "Cos", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh",
     "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
     "sigmoid": "Sigmoid", "relu": "Relu", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
     "round": "Round", "sign": "Sign", "reciprocal": "Reciprocal", "softsign": "Softsign",
@@ -215,6 +271,10 @@ _UNARY = {
 }  # fmt: skip
 TRANSLATIONS: dict[str, Any] = {
     **{name: _one(kind) for name, kind in _UNARY.items()},
+    "tan": _tan,
+    "atan2": _atan2,
+    "bitwise_left_shift": _shifted("Mul"),
+    "bitwise_right_shift": _shifted("Div"),
     "hardsigmoid": _one("HardSigmoid", alpha=1 / 6, beta=0.5),
     "selu": _one("Selu"),
     "add": _scaled("Add"),
@@ -255,12 +315,13 @@ TRANSLATIONS: dict[str, Any] = {
     "prelu": _prelu,
     "to_dtype": _to_dtype,
     "type_as": _type_as,
-    "isnan": lambda b, x: b.op("IsNaN", x),
-    "isinf": lambda b, x: b.op("IsInf", x),
+    "isnan": _odd("IsNaN"),
+    "isinf": _odd("IsInf"),
     "isfinite": _finite,
     "clone": _same,
     "detach": _same,
     "contiguous": _same,
     "positive": _same,
+    "checked": _same,  # models check no values
     "copy": _copy,
 }

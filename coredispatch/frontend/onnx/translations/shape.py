@@ -35,7 +35,11 @@ def _flatten(b: Builder, x: Any, start: int = 0, end: int = -1) -> Any:
 
 
 def _permute(b: Builder, x: Any, dims: Any) -> Any:
-    return b.op("Transpose", x, perm=[x.axis(d) for d in dims])
+    return _transposed(b, x, [x.axis(d) for d in dims])
+
+
+def _transposed(b: Builder, x: Any, order: list[int]) -> Any:
+    return b.op("Transpose", x, perm=order) if order else b.op("Identity", x)
 
 
 def _transpose(b: Builder, x: Any, one: int, other: int) -> Any:
@@ -43,11 +47,11 @@ def _transpose(b: Builder, x: Any, one: int, other: int) -> Any:
     i, j = x.axis(one), x.axis(other)
     if x.rank:
         dims[i], dims[j] = dims[j], dims[i]
-    return b.op("Transpose", x, perm=dims)
+    return _transposed(b, x, dims)
 
 
 def _t(b: Builder, x: Any) -> Any:
-    return b.op("Transpose", x, perm=list(range(x.rank))[::-1])
+    return _transposed(b, x, list(range(x.rank))[::-1])
 
 
 def _unsqueeze(b: Builder, x: Any, dim: int) -> Any:
@@ -101,6 +105,8 @@ def _unbind(b: Builder, x: Any, dim: int = 0) -> Any:
 def _flip(b: Builder, x: Any, dims: Any) -> Any:
     axes = [x.axis(d) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
     n = len(axes)
+    if not n or not x.rank:
+        return b.op("Identity", x)
     low = np.iinfo(np.int64).min
     return b.op("Slice", x, _ints([-1] * n), _ints([low] * n), _ints(axes), _ints([-1] * n))
 
