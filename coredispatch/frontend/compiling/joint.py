@@ -66,11 +66,13 @@ class Joint:
 
 def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     """Capture the backward pass of ``wanted``: node -> tensor that requires grad."""
-    inputs = [
-        (node, value)
+    # A tensor that is given several times has one gradient: that of all its uses.
+    once = {
+        id(value): (node, value)
         for node, value, _ in recorder.inputs
         if isinstance(value, Value) and value.keys & AUTOGRAD
-    ]
+    }
+    inputs = [*once.values()]
     joint = Joint(list(wanted), [node for node, _ in inputs])
     outs = list(wanted.values())
     if any_hooks(outs, (value for _, value in inputs)):
