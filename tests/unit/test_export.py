@@ -473,3 +473,17 @@ def test_the_lesser_of_two_sizes_stays_open(name: str, tmp_path: Path) -> None:
         for size in (2, 3, 4, 6):
             x = cd.rand(size, 4)
             cd.testing.assert_close(made.module()(x), function(x))
+
+
+def test_a_size_that_another_one_is_may_be_fixed_afterwards() -> None:
+    def program(x: Any, y: Any) -> Any:
+        total = x + y
+        for i in range(y.shape[0]):
+            total = total + i
+        return total * 2 if 1 < x.shape[0] and y.shape[0] < 7 else total
+
+    x = cd.rand(3)
+    made = of(program, x, x, shapes=({0: Dim.AUTO}, {0: Dim.AUTO}))
+    cd.testing.assert_close(made.module()(x, x), program(x, x))
+    with pytest.raises(cd.OpError, match="Guard failed"):
+        made.module()(cd.rand(4), cd.rand(4))

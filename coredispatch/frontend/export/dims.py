@@ -229,6 +229,8 @@ class Shapes:
             self.hinted += 1
             if name in self.closed:
                 other, _ = self.closed[name]
+                while other in self.closed:  # which was closed after this one
+                    other, _ = self.closed[other]
                 return example if other is None else self.table.symbol(other, example)
             self.hints[name], self.places[name] = wanted, place
             least = 0 if wanted.min is None else wanted.min
