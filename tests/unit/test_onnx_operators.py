@@ -204,3 +204,57 @@ def test_numbers_of_other_types() -> None:
         )  # fmt: skip
 
     agrees(program, cd.randn(3, 4))
+
+
+TYPED: dict[str, Any] = {
+    "bool": lambda x: (
+        (x > 0) * (x < 1), (x > 0) + (x < 1), cd.where(x > 0, x > 1, x < -1), (x > 0) @ (x.t() > 0),
+        (x > 0).masked_fill(x > 1, False), (x > 0).maximum(x < 0), (x > 0).abs(), (x > 0).sort(1),
+    ),
+    "int16": lambda x: (
+        *(f(y, y.t().contiguous()) for y in [(x * 9).to(cd.int16)] for f in (
+            lambda y, z: y @ z, lambda y, z: y.amax(1), lambda y, z: y.clamp(0, 3),
+            lambda y, z: F.pad(y, (1, 1)), lambda y, z: y.tril(), lambda y, z: y**2,
+            lambda y, z: cd.where(y > 0, y, -y), lambda y, z: y.relu(), lambda y, z: y.floor(),
+        )),
+    ),
+    "uint8": lambda x: (
+        *(f(y) for y in [(x.abs() * 99).to(cd.uint8)] for f in (
+            lambda y: -y, lambda y: y * y, lambda y: y @ y.t(), lambda y: y.minimum(y.flip(0)),
+        )),
+    ),
+    "int64": lambda x: (
+        *(f(y) for y in [(x * 9).long()] for f in (
+            lambda y: y.relu(), lambda y: y.round(), lambda y: cd.addmm(y, y, y[:1].t() * y[:1]),
+            lambda y: F.max_pool2d(y[None, None], 2), lambda y: cd.ceil(y),
+        )),
+    ),
+    "float16": lambda x: (
+        *(f(y) for y in [x.half()] for f in (
+            lambda y: F.celu(y), lambda y: y.scatter_add(1, cd.tensor([[0], [0], [1]]), y),
+            lambda y: y.index_put((cd.tensor([0, 0]),), y[:2], True),
+        )),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_types_of_elements_that_onnx_does_not_compute_in(name: str) -> None:
+    agrees(TYPED[name], cd.randn(3, 4))
+
+
+def test_what_onnx_has_on_no_integers_is_refused_by_name() -> None:
+    def program(x: Any) -> Any:
+        return F.conv1d(x.long()[None], cd.ones(1, 3, 2, dtype=cd.int64))
+
+    with pytest.raises(cd.onnx.UnsupportedOperatorError, match=r"Conv(.|\n)*int64(.|\n)*  fix: "):
+        cd.onnx.export(Call(program), (cd.randn(3, 4),))
+
+
+def test_a_loss_of_probabilities() -> None:
+    def program(x: Any) -> Any:
+        p = x.clamp(0, 1)
+        t = (x > 0).float()
+        return F.binary_cross_entropy(p, t), F.binary_cross_entropy(p, t, p, reduction="none")
+
+    agrees(program, cd.randn(3, 4), cd.randn(5, 4), axes={0: "n"})

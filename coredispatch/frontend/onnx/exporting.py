@@ -9,7 +9,7 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.export import Dim, ExportedProgram
 from coredispatch.frontend.export import export as export_program
 from coredispatch.frontend.nn.module import Module
-from coredispatch.frontend.onnx.errors import OnnxExporterError
+from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from coredispatch.frontend.onnx.program import ONNXProgram
 from coredispatch.frontend.onnx.translation import translated
 from coredispatch.frontend.tensor import Tensor
@@ -99,9 +99,8 @@ def export(
     program = _program(model, given, named, dynamic_shapes, dynamic_axes, input_names, sizes)
     custom = {_operator_name(key): value for key, value in (custom_translation_table or {}).items()}
     proto = translated(program, opset, custom, input_names or (), output_names or (), sizes)
-    import onnx
-
-    onnx.checker.check_model(proto, full_check=True) if proto.ByteSize() < 2**31 else None
+    if proto.ByteSize() < 2**31:
+        _checked(proto)
     made = ONNXProgram(proto, program)
     if verify:
         _verify(made, program)
@@ -115,6 +114,19 @@ def export(
     if verbose:
         print(made)
     return made
+
+
+def _checked(proto: Any) -> None:
+    """Refuse what ONNX does not have, as an operator on some type of element."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise UnsupportedOperatorError(
+            f"the model would not be valid: {str(error).strip()[:300]}\n"
+            "  fix: compute in float32 there, or give a translation: custom_translation_table={...}"
+        ) from error
 
 
 #: arguments of the older exporter that ask for what happens anyway

@@ -14,3 +14,5 @@ if TYPE_CHECKING:
     from . import recurrent as recurrent
     from . import reduction as reduction
     from . import shape as shape
+    from . import types as types
+    from . import writes as writes

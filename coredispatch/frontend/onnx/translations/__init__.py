@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.onnx.translations.types import in_known_types
+
 __all__ = ["Translation", "table"]
 
 Translation = Callable[..., Any]
@@ -27,5 +29,5 @@ def table(opset: int) -> dict[str, Translation]:
         for name, entry in module.TRANSLATIONS.items():
             since, function = entry if isinstance(entry, tuple) else (0, entry)
             if opset >= since:
-                found[name] = function
+                found[name] = in_known_types(name, function)
     return found

@@ -173,6 +173,20 @@ def _alpha(kind: str) -> Any:
     return lambda b, x, alpha=1.0, *rest: b.op(kind, x, alpha=float(alpha))
 
 
+def _relu(b: Builder, x: Any) -> Any:
+    if x.dtype.is_floating_point:
+        return b.op("Relu", x)
+    return b.op("Max", x, b.cast(0, x.dtype))
+
+
+def _celu(b: Builder, x: Any, alpha: float = 1.0) -> Any:
+    if x.dtype is dtypes.float32:
+        return b.op("Celu", x, alpha=float(alpha))
+    zero, one, scale = (b.cast(n, x.dtype) for n in (0.0, 1.0, float(alpha)))
+    below = b.op("Mul", scale, b.op("Sub", b.op("Exp", b.op("Div", x, scale)), one))
+    return b.op("Add", b.op("Max", x, zero), b.op("Min", below, zero))
+
+
 def _leaky_relu(b: Builder, x: Any, slope: float = 0.01) -> Any:
     return b.op("LeakyRelu", x, alpha=float(slope))
 
@@ -265,7 +279,7 @@ _UNARY = {
     "abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin",
     "cos": "Cos", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh",
     "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
-    "sigmoid": "Sigmoid", "relu": "Relu", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
+    "sigmoid": "Sigmoid", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
     "round": "Round", "sign": "Sign", "reciprocal": "Reciprocal", "softsign": "Softsign",
     "hardswish": "HardSwish", "mish": "Mish",
 }  # fmt: skip
@@ -310,7 +324,8 @@ TRANSLATIONS: dict[str, Any] = {
     "silu": _silu,
     "gelu": _gelu,
     "elu": _alpha("Elu"),
-    "celu": _alpha("Celu"),
+    "celu": _celu,
+    "relu": _relu,
     "leaky_relu": _leaky_relu,
     "prelu": _prelu,
     "to_dtype": _to_dtype,

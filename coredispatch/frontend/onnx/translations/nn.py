@@ -17,14 +17,21 @@ def _matmul(b: Builder, x: Any, y: Any) -> Any:
 
 
 def _linear(b: Builder, x: Any, weight: Any, bias: Any = None) -> Any:
-    if x.rank == 2 and weight.rank == 2:
+    if x.rank == 2 and weight.rank == 2 and x.dtype.is_floating_point:
         return b.op("Gemm", x, weight, bias, transB=1)
     made = b.op("MatMul", x, b.op("Transpose", weight, perm=list(range(weight.rank))[::-1]))
     return made if bias is None else b.op("Add", made, bias)
 
 
 def _addmm(b: Builder, x: Any, one: Any, other: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    return b.op("Gemm", one, other, x, alpha=float(alpha), beta=float(beta))
+    if b.result.dtype.is_floating_point:
+        return b.op("Gemm", one, other, x, alpha=float(alpha), beta=float(beta))
+    product, added = b.op("MatMul", one, other), x.name
+    if alpha != 1:
+        product = b.op("Mul", product, b.cast(alpha, b.result.dtype))
+    if beta != 1:
+        added = b.op("Mul", added, b.cast(beta, b.result.dtype))
+    return b.op("Add", product, added)
 
 
 def _per_dim(value: Any, n: int) -> list[int]:
@@ -214,9 +221,24 @@ def _loss(kind: str) -> Any:
     return translate
 
 
+def _binary_loss(b: Builder, x: Any, target: Any, weight: Any = None, how: str = "mean") -> Any:
+    """``binary_cross_entropy``, whose logarithms stop at -100."""
+    dtype = b.result.dtype
+    one, least = b.cast(1.0, dtype), b.cast(-100.0, dtype)
+    found, wanted = b.cast(x, dtype), b.cast(target, dtype)
+    other, rest = b.op("Sub", one, found), b.op("Sub", one, wanted)
+    hit, miss = (b.op("Max", b.op("Log", value), least) for value in (found, other))
+    loss = b.op("Neg", b.op("Add", b.op("Mul", wanted, hit), b.op("Mul", rest, miss)))
+    if weight is not None:
+        loss = b.op("Mul", loss, b.cast(weight, dtype))
+    kinds = {"mean": "ReduceMean", "sum": "ReduceSum"}
+    return b.op(kinds[how], loss, keepdims=0) if how in kinds else loss
+
+
 TRANSLATIONS: dict[str, Any] = {
     "cross_entropy": _loss("SoftmaxCrossEntropyLoss"),
     "nll_loss": _loss("NegativeLogLikelihoodLoss"),
+    "binary_cross_entropy": _binary_loss,
     "matmul": _matmul,
     "bmm": _matmul,
     "mm": _matmul,

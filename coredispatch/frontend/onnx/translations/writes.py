@@ -32,23 +32,14 @@ def _index_put(b: Builder, x: Any, index: Any, values: Any, accumulate: bool = F
     updates = b.op("Expand", _fitting(b, x, values, rank), b.op("Shape", places))
     if all(map(_is_whole, complete(b, items, x.rank))):  # all of them
         return _added(b, x, updates) if accumulate else updates
-    data = x.name
-    boolean = accumulate and x.dtype is dtypes.bool_
-    if boolean:
-        data, updates = (b.op("Cast", name, to=_INT32) for name in (data, updates))
     made = b.op(
         "ScatterND",
-        b.op("Reshape", data, _ints([-1])),
+        b.op("Reshape", x, _ints([-1])),
         b.op("Unsqueeze", places, _ints([-1])),
         updates,
         reduction="add" if accumulate else None,
     )
-    made = b.op("Reshape", made, shape, allowzero=1)
-    return b.op("Cast", made, to=_BOOL) if boolean else made
-
-
-#: numbers of ONNX's element types
-_INT32, _BOOL = 6, 9
+    return b.op("Reshape", made, shape, allowzero=1)
 
 
 def _fitting(b: Builder, x: Tensor, values: Any, rank: int) -> str:
@@ -63,7 +54,7 @@ def _is_whole(item: Any) -> bool:
 
 
 def _added(b: Builder, x: Tensor, values: str) -> str:
-    return str(b.op("Or" if x.dtype is dtypes.bool_ else "Add", x, values))
+    return str(b.op("Add", x, values))
 
 
 def _where_masked(b: Builder, x: Any, items: list[Any], values: Any, accumulate: bool) -> Any:
