@@ -243,8 +243,9 @@ def switches_mode(node: Node) -> bool:
 def is_impure(node: Node) -> bool:
     """Whether the call does more than make its value, or makes another one each time.
 
-    Writes and random numbers count; so does what nothing is known of: methods that end in an
-    underscore, modules, and functions of neither table.
+    Writes and random numbers count, also those that ``out=`` and ``inplace=True`` ask for; so does
+    what nothing is known of: methods that end in an underscore, modules, and functions of neither
+    table.
     """
     target = node.target
     if node.op == "call_method":
@@ -253,7 +254,12 @@ def is_impure(node: Node) -> bool:
         return str(target).endswith("_") and not str(target).endswith("__")
     if node.op == "call_module":
         owner = node.graph.owning_module
-        return owner is None or getattr(_module(owner, target), "_is_impure", False)
+        if owner is None:
+            return True
+        module = _module(owner, target)
+        return getattr(module, "_is_impure", False) or getattr(module, "inplace", False) is True
+    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+        return True
     if node.op != "call_function":
         return False
     if isinstance(target, Operator):

@@ -379,3 +379,25 @@ def test_a_scripted_graph_module_is_saved_and_loaded() -> None:
         loaded = cd.jit.load(file)
         cd.testing.assert_close(loaded(x), net(x))
         assert [name[2:] for name in loaded.state_dict()] == list(graphed.state_dict())
+
+
+def test_writes_that_an_argument_asks_for_are_no_dead_code() -> None:
+    kept = cd.zeros(2)
+
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x: Any, y: Any, z: Any) -> Any:
+            cd.add(x, 1, out=kept)
+            nn.functional.relu(y, inplace=True)
+            self.relu(z)
+            return x * 1
+
+    graphed = fx.symbolic_trace(Writing())
+    graphed.graph.eliminate_dead_code()
+    graphed.recompile()
+    x, y, z = (cd.full((2,), -3.0) for _ in range(3))
+    graphed(x, y, z)
+    assert kept.tolist() == [-2.0, -2.0] and y.tolist() == z.tolist() == [0.0, 0.0]
