@@ -55,7 +55,7 @@ class Symbol:
 
     def lesser(self, other: Any) -> Any:
         """The lesser of two lengths. A subclass may leave open which one it is."""
-        return min(self, other)  # type: ignore[type-var]
+        return min(self, other)
 
 
 def lesser(one: Any, other: Any) -> Any:
