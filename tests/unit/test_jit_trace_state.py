@@ -79,3 +79,29 @@ def test_a_traced_method_reads_the_buffers_of_its_module() -> None:
     traced = cd.jit.trace(net.forward, cd.ones(3, 2))
     x = cd.randn(3, 2)
     cd.testing.assert_close(traced(x), net(x))
+
+
+GRADIENTS: dict[str, Any] = {
+    "grad": lambda x: cd.func.grad(lambda v: (v**2).sum())(x),
+    "vjp": lambda x: cd.func.vjp(lambda v: v**2, x)[1](x)[0],
+    "jacrev": lambda x: cd.func.jacrev(lambda v: v**2)(x),
+    "grad of each row": lambda x: cd.func.vmap(cd.func.grad(lambda v: v**2))(x),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_inside_of_a_trace_are_refused(name: str) -> None:
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return GRADIENTS[name](x)
+
+    for capture in (cd.jit.trace, lambda f, x: cd.export.export(Net(), (x,))):
+        with pytest.raises(RuntimeError, match=r"cannot be part of a trace(.|\n)*  fix: "):
+            capture(GRADIENTS[name], cd.ones(2))  # type: ignore[operator]
+
+
+def test_derivatives_forward_are_part_of_a_trace_and_traces_are_differentiated() -> None:
+    x = cd.tensor([1.0, 3.0])
+    traced = cd.jit.trace(lambda x: cd.func.jvp(lambda v: v**2, (x,), (x,))[1], cd.ones(2))
+    assert traced(x).tolist() == [2.0, 18.0]
+    assert cd.func.grad(cd.jit.trace(lambda v: (v**2).sum(), x))(x).tolist() == [2.0, 6.0]

@@ -32,7 +32,7 @@ from coredispatch.frontend.transforms.trees import (
     selected,
 )
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_map, tree_unflatten
-from coredispatch.plugin import AutogradError, operator
+from coredispatch.plugin import AutogradError, Wrapper, operator
 
 __all__ = ["grad", "grad_and_value", "value_and_grad", "vjp"]
 
@@ -55,6 +55,7 @@ def tracked(tensor: Any, level: Any = None) -> Any:
     if level is None:
         levels = current()
         level = levels[-1] if levels else None
+    _refuse_traced(tensor)
     if level is not None and level_of(tensor) < level.number:
         tensor = level.lift(tensor)
     made = alias_of(tensor)
@@ -66,6 +67,20 @@ def tracked(tensor: Any, level: Any = None) -> Any:
     assign_sequence_number(node)
     attach(node, made)
     return made
+
+
+def _refuse_traced(tensor: Any) -> None:
+    """A trace takes what the program calls, and not what autograd computes below it."""
+    raw = tensor.raw
+    while isinstance(raw, Wrapper):
+        if raw.layer == "capture":
+            raise AutogradError(
+                "grad(), vjp() and their relatives cannot be part of a trace or an export: a graph "
+                "has no gradients in it",
+                fix="trace the function and differentiate the trace, or use compile(), which "
+                "takes gradients too",
+            )
+        raw = getattr(raw.value, "raw", None)
 
 
 class Graph:
