@@ -63,7 +63,10 @@ class CompiledFunction:
         self.backend: Any = compiler
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
+        self._numbers: list[Any] | None = None
+        self._own_names: frozenset[str] = frozenset()
         self.reset()
+        self._own_names = frozenset(vars(self))  # all others are the program's
 
     def reset(self) -> None:
         """Forget all programs."""
@@ -288,7 +291,7 @@ class CompiledFunction:
 
     def _moved(self, given: Arguments) -> bool:
         """Numbers among the arguments that differ from before become inputs."""
-        before = getattr(self, "_numbers", None)
+        before = self._numbers
         found = False
         if given.containers:  # the program may write to them: it is to see them, and no copies
             return False

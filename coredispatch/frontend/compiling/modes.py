@@ -12,6 +12,7 @@ from coredispatch.frontend.nn import calling
 from coredispatch.plugin import default_dtype
 from coredispatch.registry.dispatch.masks import _CURRENT
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import default_device
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["modes_in_force"]
@@ -38,6 +39,7 @@ def modes_in_force() -> tuple[Any, ...] | None:
         excluded,
         tuple(known),
         default_dtype(),
+        default_device(),
         TABLE.snapshot.generation,
         tuple(calling.GLOBAL),
     )

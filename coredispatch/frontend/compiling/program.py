@@ -16,7 +16,7 @@ from coredispatch.graph import Graph, Node, map_arg
 from coredispatch.graph.calls import operator_of
 from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.passes.common import repeatable
-from coredispatch.plugin import Value, to_raw
+from coredispatch.plugin import DType, Value, to_raw
 
 __all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "segmented"]
 
@@ -224,6 +224,8 @@ class Program:
         for node, _, origin in capture.recorder.inputs:
             if node not in mapping and origin.kind != "tangent":
                 self.inputs.append((node, origin))
+            if origin.kind == "leaf":
+                origin.value = None  # calls bring their own
         for decision in capture.recorder.decisions:
             if decision.early:  # it is asked for before anything is written
                 continue
@@ -233,9 +235,10 @@ class Program:
         self.drawn = self.drawn or capture.recorder.draws
         self.changed |= {mapping.get(nodes[i], nodes[i]) for i in written}
         self.elements += sum(capture.recorder.inputs[i][1].numel() for i in written)
-        effects = any(leaf.effects for leaf in self.leaves())
+        loses = any(leaf.effects for leaf in self.leaves())
+        loses = loses or bool(written) and any(map(_may_fail, capture.recorder.steps))
         self.caught = (
-            self.caught or capture.recorder.caught or effects and self.elements <= _FEW_ELEMENTS
+            self.caught or capture.recorder.caught or loses and self.elements <= _FEW_ELEMENTS
         )
         for segment in self.segments():
             later = segment.used_later()
@@ -339,6 +342,17 @@ class Program:
                 set_rng_state(state)
 
         return undo
+
+
+def _may_fail(node: Node) -> bool:
+    """Whether the values that an operator gets may be refused: indices, singular matrices."""
+    op = operator_of(node)
+    if op is None:
+        return False
+    if "linalg" in op.namespaces or op.plugin.startswith("library "):
+        return True
+    dtypes = [getattr(given.meta.get("value"), "dtype", None) for given in node.all_input_nodes]
+    return any(d is not None and DType.of(d).category == 1 for d in dtypes)
 
 
 def _leaves_nothing(graph: Graph) -> bool:

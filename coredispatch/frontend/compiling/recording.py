@@ -46,6 +46,7 @@ from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import OBSERVERS
 
 __all__ = [
+    "BY_GUARDS",
     "SHAPES",
     "Decision",
     "Origin",
@@ -92,6 +93,10 @@ class Origin:
 
     def __init__(self, name: str, value: Any, kind: str, place: Any = None) -> None:
         self.name, self.value, self.kind, self.place = name, value, kind, place
+
+
+#: operators whose answers are those of guards: shapes and layouts
+BY_GUARDS = {"is_same_size", "is_sparse", "is_quantized", "to_host"}
 
 
 class Recorder:
@@ -251,7 +256,11 @@ class Recorder:
                 self.rewound()
                 return
         node = self.function(op, given, named)
-        if isinstance(out, Value):
+        if op.schema.plain and op.name not in BY_GUARDS:  # `if x.equal(y)`: this answer holds
+            if op.plugin.startswith("library "):
+                node.meta["open"] = True  # no compiler knows what it gives
+            self.decide(node, out, f"{op.name}()")
+        elif isinstance(out, Value):
             self.made(out, node)
         elif isinstance(out, (tuple, list)):
             for i, item in enumerate(out):

@@ -16,7 +16,7 @@ from weakref import ref
 
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.numbers import Sym, plain
-from coredispatch.frontend.compiling.recording import Recorder
+from coredispatch.frontend.compiling.recording import BY_GUARDS, Recorder
 from coredispatch.frontend.compiling.replaced import SizeOf, grown, order_of
 from coredispatch.frontend.compiling.result_shapes import shaped_by_numbers
 from coredispatch.frontend.compiling.switches import capturing_nothing
@@ -359,7 +359,7 @@ def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
     op = call.op
     found: list[tuple[Any, Any]] = []
     inside = map_aggregate(args, lambda value: _inside(value, found))
-    if op.name == "to_host":
+    if op.name == "to_host" or op.schema.plain and op.name not in BY_GUARDS:
         recorder.refuse("the program reads the elements of a tensor whose sizes are open")
     if shaped_by_numbers(op, args):
         recorder.refuse("a size depends on a number that comes with the call")

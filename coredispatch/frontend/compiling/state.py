@@ -30,6 +30,7 @@ from coredispatch.frontend.compiling.replaced import CONTAINERS, Part, Path, fil
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
 __all__ = ["State"]
@@ -96,6 +97,7 @@ class State:
         self.records: dict[Any, Record] = {}
         self.seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
         self.named: list[tuple[Any, str]] = []  # what is walked by names, and its description
+        self.modules: list[tuple[types.ModuleType, set[str]]] = []  # and what is in them
         self.tensors: dict[int, tuple[Any, Any]] = {}  # id(raw) -> tensor, where it is
         self.stand_ins: dict[
             int, tuple[Any, Record]
@@ -130,6 +132,11 @@ class State:
             imports = imports or _imports(part)
         if "type" in names or "__class__" in names:
             self.exact()
+        if "is_leaf" in names and not isinstance(TensorBase.is_leaf, property):
+            self.refuse("it reads is_leaf of a tensor")  # compiled, where no call is seen
+        for part in _codes(code):
+            for name in _global_names(part) - namespace.keys():
+                self.record("item", namespace, name, f"the global {name!r}")
         self.named.append((namespace, f"the global of {code.co_name!r}"))
         for part in _codes(code):
             for module, name in _library_names(part, namespace):
@@ -144,6 +151,13 @@ class State:
         for holder, how in self.named[:-1]:
             self._by_name(holder, fresh, how)
         self._by_name(namespace, names | fresh, self.named[-1][1])
+
+    def created(self) -> str | None:
+        """An attribute that the program gave a module, or took from it."""
+        for module, names in self.modules:
+            for name in names ^ vars(module).keys():
+                return f"the attribute {name!r} of the module {module.__name__!r} comes and goes"
+        return None
 
     def appended(self, record: Record) -> bool:
         """Whether the program does nothing with a list but append to it."""
@@ -291,6 +305,7 @@ class State:
         elif isinstance(value, types.ModuleType):
             if value.__name__.partition(".")[0] != PACKAGE:
                 self.named.append((value, f"{value.__name__}"))
+                self.modules.append((value, set(vars(value))))
                 self._by_name(value, self.names, value.__name__)
         elif isinstance(value, _ATOMS):
             return
@@ -331,6 +346,13 @@ class State:
             self.record("attribute", function, name, f"{name} of {function.__qualname__!r}")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             self.record("cell", cell, name, f"{name!r} of the closure of {function.__qualname__!r}")
+        self._attributes(function, repr(function.__qualname__))
+
+    def _attributes(self, function: Any, how: str) -> None:
+        """Those that a program gives a function: ``f.calls += 1``."""
+        self.record("keys", vars(function), None, f"the attributes of {how}")
+        self.named.append((function, how))
+        self._by_name(function, self.names, how)
 
     def _class(self, cls: type, how: str) -> None:
         if not _by_user(cls):
@@ -384,6 +406,8 @@ class State:
             inside = getattr(value, "_fn", None)
             if inside is not None:
                 self.walk(inside, how)
+                if hasattr(value, "_own_names"):  # a function that is compiled
+                    self._attributes(value, how)
             elif hasattr(value, "__dict__"):
                 self._container(vars(value), how)
             return
@@ -441,6 +465,12 @@ class State:
                 self.record("item", vars(holder), name, f"{how}.{name}")
             return
         members = getattr(holder, "__dict__", None)
+        compiled = "_own_names" in members if isinstance(members, dict) else False
+        if isinstance(holder, types.FunctionType) or compiled:
+            given = vars(holder).keys() - getattr(holder, "_own_names", set())
+            for name in sorted(given if self.all_names else given & names):
+                self.record("item", vars(holder), name, f"{how}.{name}")
+            return
         if isinstance(members, dict):
             if isinstance(holder, Module):
                 self.record("keys", members, None, f"the attributes of {how}")
@@ -531,6 +561,12 @@ def _library_names(code: types.CodeType, namespace: Any) -> Iterator[tuple[Any, 
         ours = isinstance(holder, types.ModuleType)
         if not (ours and holder.__name__.partition(".")[0] == PACKAGE):
             holder = None
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """The names that code looks up, or sets, as globals."""
+    words = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME")
+    return {step.argval for step in dis.get_instructions(code) if step.opname in words}
 
 
 def _imports(code: types.CodeType) -> bool:

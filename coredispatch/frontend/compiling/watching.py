@@ -22,6 +22,7 @@ import numpy as np
 from coredispatch._frames import in_standard_library
 from coredispatch.frontend.compiling.recording import Recorder
 from coredispatch.frontend.compiling.state import PACKAGE, State
+from coredispatch.plugin import Value
 
 __all__ = ["Watch"]
 
@@ -87,8 +88,19 @@ _UNGUARDED = {
     "_version",
 }
 
+#: what makes a text, or another library's array, of a tensor
+_TEXTS = {"__repr__", "__format__", "__dlpack__"}
+
 #: what every import runs that finds its module missing
 _FIND_AND_LOAD = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+
+
+def _of_values(frame: Any) -> bool:
+    """Whether a method of a tensor runs, which is not formatted as a number."""
+    tensor = frame.f_locals.get("self")
+    if not isinstance(tensor, Value):
+        return False
+    return bool(tensor.raw.shape) or frame.f_code.co_name != "__format__"
 
 
 class Watch:
@@ -119,6 +131,9 @@ class Watch:
             self.before.enable()
         gc.callbacks.remove(self.collection_begins)
         gc.callbacks.remove(self.collection_ends)
+        created = None if any(error) else self.state.created()
+        if created is not None:
+            self.recorder.refuse(created)
 
     def collection_begins(self, phase: str, info: Any) -> None:
         """Called before every other callback of the garbage collector."""
@@ -176,6 +191,8 @@ class Watch:
                 f"it reads {name} of a tensor, which differs from call to call",
                 _place(frame.f_back),
             )
+        elif name in _TEXTS and _of_values(frame) and self.kind_of(frame.f_back) == "program":
+            self.recorder.refuse(f"it reads the values of a tensor by {name}", _place(frame.f_back))
         elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
         if name == "load_state_bytes" and not _by_compiler(frame.f_back):

@@ -7,6 +7,14 @@ from typing import Any
 __all__ = ["compile_graph"]
 
 
+def _elsewhere(value: Any) -> bool:
+    """Whether a value, or a part of it, is not on the processor: on meta, where nothing is."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_elsewhere, value))
+    device = getattr(value, "device", None)
+    return device is not None and getattr(device, "type", "cpu") != "cpu"
+
+
 def compile_graph(graph: Any, inputs: Any) -> Any:
     """A function that computes what ``graph`` computes, for inputs like these.
 
@@ -16,6 +24,8 @@ def compile_graph(graph: Any, inputs: Any) -> Any:
     from .layout import Unfit
     from .running import Compiled
 
+    if any(_elsewhere(node.meta.get("value")) for node in graph.nodes):
+        return None
     made = Compiled(graph)
     if all(example is not None for example in inputs):
         try:

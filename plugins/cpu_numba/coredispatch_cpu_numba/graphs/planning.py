@@ -173,6 +173,8 @@ class Plan(Memory):
             return False  # elements decide, and stand-ins have none
         if any(_is_number(used) and self.dynamic(used) for used in node.all_input_nodes):
             return False
+        if any(n not in self.arrays and "value" not in n.meta for n in node.all_input_nodes):
+            return False  # a number that each call brings
         given = [self.there(a) for a in complete(node)]
         result = dispatch(node.target, tuple(given))
         if isinstance(result, Value):
