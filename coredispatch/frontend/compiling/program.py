@@ -21,8 +21,8 @@ from coredispatch.plugin import DType, Value, to_raw
 __all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "segmented"]
 
 
-#: so many elements that a program writes are copied in each call, for an error in it
-_FEW_ELEMENTS = 16384
+#: so many tensors, and elements, that a program writes are copied in each call, for an error in it
+_FEW_TENSORS, _FEW_ELEMENTS = 4, 16384
 
 
 class Unseen(Exception):
@@ -237,9 +237,8 @@ class Program:
         self.elements += sum(capture.recorder.inputs[i][1].numel() for i in written)
         loses = any(leaf.effects for leaf in self.leaves())
         loses = loses or bool(written) and any(map(_may_fail, capture.recorder.steps))
-        self.caught = (
-            self.caught or capture.recorder.caught or loses and self.elements <= _FEW_ELEMENTS
-        )
+        few = self.elements <= _FEW_ELEMENTS and len(self.changed) <= _FEW_TENSORS
+        self.caught = self.caught or capture.recorder.caught or loses and few
         for segment in self.segments():
             later = segment.used_later()
             if segment.graph is None or any(
