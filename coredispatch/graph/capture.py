@@ -48,7 +48,10 @@ from coredispatch.registry.dispatch.masks import _CURRENT, pop_masks, push_masks
 #: operators whose number of results depends on a size
 _CUT = frozenset({"unbind", "split", "unsafe_split", "chunk", "unsafe_chunk"})
 
-__all__ = ["Recorder", "Traced", "TracerWarning", "forget_casts", "tracing"]
+__all__ = ["BY_SHAPE", "Recorder", "Traced", "TracerWarning", "forget_casts", "tracing"]
+
+#: operators whose answers follow from shapes and layouts
+BY_SHAPE = {"is_same_size", "is_sparse", "is_quantized"}
 
 
 class TracerWarning(Warning):
@@ -240,6 +243,9 @@ class Recorder:
             self.looked(args[0], out)
             return out
         if op.name == "from_host":  # a constant of the program
+            return out
+        if op.schema.plain and op.name not in BY_SHAPE:
+            self.warned(f"asks {op.name}() of a tensor ({out!r})")
             return out
         return self.result(op, args, real, out)
 

@@ -333,3 +333,15 @@ def test_modules_in_two_hundred_levels(capture: str) -> None:
         made = cd.jit.script(net) if capture == "script" else cd.fx.symbolic_trace(net)
     assert made(x).equal(x.tanh())
     assert len(list(net.named_modules())) == 201
+
+
+@pytest.mark.parametrize("name", ["equal", "allclose"])
+def test_an_answer_of_a_tensor_is_warned_about(name: str) -> None:
+    other = cd.ones(2)
+
+    def f(x: Any) -> Any:
+        return x + 1 if getattr(x, name)(other) else x - 1
+
+    with pytest.warns(cd.jit.TracerWarning, match=rf"in f: the program asks {name}\(\) .*True"):
+        traced = cd.jit.trace(f, cd.ones(2), check_trace=False)
+    assert traced(cd.zeros(2)).tolist() == [1.0, 1.0]

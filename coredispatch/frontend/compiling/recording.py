@@ -27,7 +27,7 @@ from coredispatch.frontend.compiling.result_shapes import (
 )
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.graph import Graph, Node, map_aggregate
-from coredispatch.graph.capture import source
+from coredispatch.graph.capture import BY_SHAPE, source
 from coredispatch.graph.symbols import Expression
 from coredispatch.graph.targets import spelled
 from coredispatch.graph.values import info_of
@@ -96,7 +96,7 @@ class Origin:
 
 
 #: operators whose answers are those of guards: shapes and layouts
-BY_GUARDS = {"is_same_size", "is_sparse", "is_quantized", "to_host"}
+BY_GUARDS = BY_SHAPE | {"to_host"}
 
 
 class Recorder:
