@@ -165,3 +165,19 @@ def test_a_file_without_a_part_is_damaged(name: str) -> None:
 
     with pytest.raises(cd.serialization.SerializationError, match="damaged"):
         cd.jit.load(edited(file.getvalue(), rename), _extra_files={"note": ""})
+
+
+def test_modules_of_the_package_outside_of_nn_are_saved_by_their_names() -> None:
+    net = nn.Sequential(cd.ao.quantization.QuantStub(), nn.Linear(2, 2)).eval()
+    file = io.BytesIO()
+    cd.jit.save(cd.jit.script(net), file)
+    file.seek(0)
+    x = cd.randn(3, 2)
+    cd.testing.assert_close(cd.jit.load(file)(x), net(x))
+
+    def rename(found: Any) -> Any:
+        text = json.dumps(found).replace("ao.quantization", "ao.os_path")
+        return json.loads(text)
+
+    with pytest.raises(cd.OpError, match="no module class"):
+        cd.jit.load(edited(file.getvalue(), rename))

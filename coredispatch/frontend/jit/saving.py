@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
@@ -149,15 +150,38 @@ def _describe_state(module: Module, found: Any, tensors: _Tensors, path: str) ->
 
 
 def _library_name(module: Any) -> str:
+    """The name of the class of a module of this package, below ``coredispatch``.
+
+    Classes of ``coredispatch.nn`` go by their own name.
+    """
     import coredispatch
 
     cls: type = module._library
-    if getattr(coredispatch.nn, cls.__name__, None) is not cls:
+    if getattr(coredispatch.nn, cls.__name__, None) is cls:
+        return str(cls.__name__)
+    name = f"{cls.__module__.replace('.frontend.', '.')}.{cls.__qualname__}".partition(".")[2]
+    if _library_class(name) is not cls:
         raise OpError(
-            f"{cls.__name__} is no class of coredispatch.nn, so a file cannot name it",
+            f"{cls.__module__}.{cls.__qualname__} has no public name, so a file cannot name it",
             fix="trace the module, or derive a class from it with a forward of its own",
         )
-    return str(cls.__name__)
+    return name
+
+
+def _library_class(name: str) -> Any:
+    """The class of this package that a file names, None where there is none."""
+    import coredispatch
+
+    path, _, last = name.rpartition(".")
+    parts = path.split(".") if path else ["nn"]
+    if parts[0] not in ("nn", "ao") or not all(p.isidentifier() and p[0] != "_" for p in parts):
+        return None
+    try:
+        home: Any = importlib.import_module(".".join([coredispatch.__name__, *parts]))
+    except ImportError:
+        return None
+    cls = getattr(home, last, None)
+    return cls if isinstance(cls, type) and issubclass(cls, Module) and of_library(cls) else None
 
 
 def _stored_attribute(value: Any, tensors: dict[str, Tensor], key: str) -> Any:
@@ -279,11 +303,12 @@ def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any)
 
 
 def _library_module(entry: dict[str, Any]) -> Any:
-    import coredispatch
-
-    cls = getattr(coredispatch.nn, str(entry["library"]), None)
-    if not (isinstance(cls, type) and issubclass(cls, Module)) or (not of_library(cls)):
-        raise OpError(f"there is no module class {entry['library']!r}")
+    cls = _library_class(str(entry["library"]))
+    if cls is None:
+        raise OpError(
+            f"there is no module class {entry['library']!r}",
+            fix="read the file with the release of coredispatch that wrote it",
+        )
     kind = library_class(cls)
     made = kind.__new__(kind)
     Module.__init__(made)
