@@ -401,3 +401,27 @@ def test_writes_that_an_argument_asks_for_are_no_dead_code() -> None:
     x, y, z = (cd.full((2,), -3.0) for _ in range(3))
     graphed(x, y, z)
     assert kept.tolist() == [-2.0, -2.0] and y.tolist() == z.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: cd.zeros(x.size(0)) + cd.zeros((x.size(0),)) + cd.ones(x.shape[0]),
+        lambda x: cd.zeros(x.shape) + cd.full(x.size(), 1.0),
+        lambda x: cd.arange(x.size(0)) + cd.arange(0, x.size(0), 1),
+        lambda x: cd.full((x.size(0),), 2.0) + cd.linspace(0, 1, x.size(0)),
+        lambda x: cd.eye(x.size(0)) + cd.tril(cd.ones(x.size(0), x.size(0))),
+        lambda x: cd.reshape(x, (x.size(1), x.size(0))),
+        lambda x: cd.nn.functional.pad(x, (x.size(0), 0)),
+        lambda x: cd.nn.functional.layer_norm(x, x.shape[1:]),
+        lambda x: cd.nn.functional.group_norm(x[..., None], x.size(1)),
+        lambda x: cd.roll(x, x.size(0)),
+        lambda x: cd.broadcast_to(x, (2, x.size(0), x.size(1))),
+    ],
+)
+def test_sizes_that_are_proxies_are_written_into_calls(program: Any) -> None:
+    traced = fx.symbolic_trace(program)
+    traced.graph.lint()
+    for shape in ((2, 3), (4, 5)):
+        x = cd.arange(float(shape[0] * shape[1])).view(shape)
+        assert cd.equal(traced(x), program(x))

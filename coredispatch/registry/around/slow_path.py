@@ -34,6 +34,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_NUMBER,
     Dispatcher,
     dispatch_below,
+    list_keys,
 )
 from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
@@ -63,6 +64,9 @@ __all__: list[str] = []
 
 def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
     """The form of an argument that kernels see; raises :class:`DTypeError`."""
+    for bit, _ in TABLE.snapshot.written:
+        if bit & list_keys(argument):  # no number can be made of it: bind() has it written
+            raise DTypeError(f"{op.name}: an argument is to be written as it is")
     try:
         if code == CANONICAL_DTYPE:
             return DType.of(argument)
