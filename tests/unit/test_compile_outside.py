@@ -205,8 +205,9 @@ def test_views_by_numbers_of_tensors(program: Any, backend: Any) -> None:
         assert cd.equal(compiled(x, cd.tensor(n)), program(x, n))
 
 
-def test_a_program_keeps_no_arguments() -> None:
-    compiled, kept = cd.compile(lambda x: x * 2 + 1, backend="eager"), []
+@backends
+def test_a_program_keeps_no_arguments(backend: Any) -> None:
+    compiled, kept = cd.compile(lambda x: x * 2 + 1, **backend), []
     for _ in range(3):
         x = cd.ones(100)
         kept.append(weakref.ref(x))

@@ -139,6 +139,7 @@ class _Program:
         self.plan = Plan(graph, inputs)
         self.free = threading.Lock()
         self.run = _Text(self).function(graph.output_node().args[0])
+        self.plan.inputs = ()  # the first call's: not to be kept
 
     def failed(self, status: int, inputs: tuple[Any, ...]) -> tuple[bool, Any]:
         """Another layout; or a step that refused: then the operators say what is wrong."""
