@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx_models import Call, tensors
 
 import coredispatch as cd
 from coredispatch.onnx import OnnxExporterError, UnsupportedOperatorError
@@ -15,19 +15,6 @@ from coredispatch.onnx import OnnxExporterError, UnsupportedOperatorError
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 nn, F = cd.nn, cd.nn.functional
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x)
-
-
-def tensors(value: Any) -> list[Any]:
-    return [v for v in cd.utils._pytree.tree_leaves(value) if isinstance(v, cd.Tensor)]
 
 
 def agrees(net: nn.Module, x: Any, *others: Any, axes: Any = None, **options: Any) -> Any:

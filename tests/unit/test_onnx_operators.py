@@ -7,25 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from onnx_models import Call, tensors
 
 import coredispatch as cd
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 nn, F = cd.nn, cd.nn.functional
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x)
-
-
-def tensors(value: Any) -> list[Any]:
-    return [v for v in cd.utils._pytree.tree_leaves(value) if isinstance(v, cd.Tensor)]
 
 
 def agrees(function: Any, *inputs: Any, axes: Any = None) -> Any:
