@@ -260,7 +260,8 @@ def _allow(op: str, target: Any, args: tuple[Any, ...]) -> None:
 
 
 def _public(part: str) -> bool:
-    return part.isdigit() or (part.isidentifier() and not part.startswith("__"))
+    # In generated code a part that is no identifier stands as a text: getattr(self, "x-y").
+    return bool(part) and part.isprintable() and not part.startswith("__")
 
 
 def _with_defaults(

@@ -345,3 +345,29 @@ def test_an_answer_of_a_tensor_is_warned_about(name: str) -> None:
     with pytest.warns(cd.jit.TracerWarning, match=rf"in f: the program asks {name}\(\) .*True"):
         traced = cd.jit.trace(f, cd.ones(2), check_trace=False)
     assert traced(cd.zeros(2)).tolist() == [1.0, 1.0]
+
+
+def test_a_list_is_given_with_a_warning_and_a_dict_is_refused() -> None:
+    with pytest.warns(cd.jit.TracerWarning, match="Encountering a list at the output"):
+        traced = cd.jit.trace(lambda x: [x * 1, x + 1], cd.ones(2))
+    assert [part.tolist() for part in traced(cd.zeros(2))] == [[0.0, 0.0], [1.0, 1.0]]
+    with pytest.raises(RuntimeError, match="Encountering a dict at the output"):
+        cd.jit.trace(lambda x: {"x": x * 1}, cd.ones(2))
+    assert cd.jit.trace(lambda x: {"x": x * 1}, cd.ones(2), strict=False)(cd.ones(2)).keys() == {"x"}
+
+
+def test_modules_whose_names_are_no_identifiers_are_saved_and_loaded() -> None:
+    net = nn.Sequential()
+    net.add_module("x-y", nn.Linear(2, 2))
+    net.add_module("it's \"a b\"", nn.ModuleDict({"k-1": nn.Linear(2, 2)})["k-1"])
+    x = cd.randn(1, 2)
+    for save, load, made in (
+        (cd.jit.save, cd.jit.load, cd.jit.trace(net[:2], x)),
+        (cd.export.save, cd.export.load, cd.export.export(net[:2], (x,))),
+    ):
+        file = io.BytesIO()
+        save(made, file)
+        file.seek(0)
+        loaded = load(file)
+        called = loaded.module() if save is cd.export.save else loaded
+        assert cd.equal(called(x), net[:2](x))

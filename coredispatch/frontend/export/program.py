@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -244,7 +245,8 @@ def lifted(
     state: dict[str, Tensor] = {}
     constants: dict[str, Tensor] = {}
     for kind, path, tensor in tensors:
-        node = made.placeholder(f"{_PREFIX[kind]}_{path.replace('.', '_')}")
+        name = re.sub(r"\W", "_", path)
+        node = made.placeholder(f"{_PREFIX[kind]}_{name}")
         node.meta["value"] = info_of(tensor)
         kept = persistent.get(path) if kind is InputKind.BUFFER else None
         specs.append(InputSpec(kind, node.name, path, kept))

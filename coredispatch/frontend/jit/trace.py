@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
+from coredispatch._frames import program_stacklevel
 from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
@@ -334,7 +336,7 @@ def _check_result(result: Any, strict: bool) -> None:
 
     if strict and isinstance(result, (list, dict)):
         kind = "a list" if isinstance(result, list) else "a dict"
-        raise RuntimeError(
+        told = (
             f"Encountering {kind} at the output of the tracer might cause the trace to be "
             "incorrect, this is only valid if the container structure does not change based on "
             "the module's inputs. Consider using a constant container instead (e.g. for `list`, "
@@ -342,6 +344,9 @@ def _check_result(result: Any, strict: bool) -> None:
             "need this and know the side effects, pass strict=False to trace() to allow this "
             "behavior."
         )
+        if isinstance(result, dict):
+            raise RuntimeError(told)
+        warnings.warn(told, TracerWarning, stacklevel=program_stacklevel())
     map_aggregate(result, look)
 
 
