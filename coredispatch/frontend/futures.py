@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from types import GenericAlias
@@ -26,13 +27,23 @@ class Future:
         self._result: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future], Any]] = []
+        # What this one follows. The thread that waits for a collective carries it on: it waits
+        # for these, and so do questions whether they are done.
+        self._earlier: tuple[Future, ...] = ()
 
     def done(self) -> bool:
         """Whether the result, or an exception, is there."""
+        if not self._ready.is_set():
+            for earlier in self._earlier:
+                earlier.done()
         return self._ready.is_set()
 
     def wait(self) -> Any:
         """The result, once it is there."""
+        if not self._ready.is_set():
+            for earlier in self._earlier:
+                with contextlib.suppress(Exception):  # the callback is given it with the future
+                    earlier.wait()
         self._ready.wait()
         return self.value()
 
@@ -47,6 +58,7 @@ class Future:
     def then(self, callback: Callable[[Future], Any]) -> Future:
         """A future of ``callback(self)``, which is called when the result is there."""
         following = Future()
+        following._earlier = (self,)
 
         def call(done: Future) -> None:
             try:
@@ -89,6 +101,7 @@ class Future:
 def collect_all(futures: list[Future]) -> Future:
     """A future of the list of futures, done when all of them are."""
     together = Future()
+    together._earlier = tuple(futures)
     missing = [len(futures)]
     lock = threading.Lock()
     if not futures:

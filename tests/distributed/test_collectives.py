@@ -158,6 +158,22 @@ def test_a_future_ends_while_it_is_asked(asked: int) -> None:
     assert following.wait() is None and len(calls) == 4
 
 
+@pytest.mark.parametrize("ask", ["wait", "done"])
+def test_futures_are_collected(ask: str) -> None:
+    def program(rank: int) -> Any:
+        works = [dist.all_reduce(cd.full((2,), float(n)), async_op=True) for n in (1, 2)]
+        futures = [work.get_future() for work in works]
+        together = cd.futures.collect_all(futures).then(
+            lambda all_of_them: sum(f.value()[0].sum().item() for f in all_of_them.value())
+        )
+        following = together.then(lambda done: done.value() + 1)
+        while ask == "done" and not following.done():
+            pass
+        return following.wait(), [len(found) for found in cd.futures.wait_all(futures)]
+
+    assert dist.threads.spawn(program, nprocs=2) == [(13.0, [1, 1])] * 2
+
+
 def test_a_rank_that_has_left_is_named() -> None:
     def program(rank: int) -> None:
         if rank:
