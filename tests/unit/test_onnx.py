@@ -298,3 +298,23 @@ def test_what_cannot_be_asked() -> None:
     with pytest.raises(TypeError, match="unexpected"):
         cd.onnx.export(net, cd.ones(1, 4), opset=20)
     assert not cd.onnx.is_in_onnx_export()
+
+
+class ByLength(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1 if x.shape[0] > 3 else x - 1
+
+
+def test_a_model_for_some_of_the_open_sizes_is_warned_about() -> None:
+    with pytest.warns(UserWarning, match=r"asks for batch in VR\[4, int_oo\]"):
+        cd.onnx.export(
+            ByLength(), (cd.ones(4, 2),), input_names=["x"], dynamic_axes={"x": {0: "batch"}}
+        )
+    with pytest.warns(UserWarning, match="dynamic_axes names 'y', which is no input or output"):
+        cd.onnx.export(
+            nn.Linear(2, 2),
+            (cd.ones(4, 2),),
+            input_names=["x"],
+            output_names=["out"],
+            dynamic_axes={"x": {0: "batch"}, "out": {0: "batch"}, "y": [0]},
+        )

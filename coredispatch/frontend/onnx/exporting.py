@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from coredispatch._warnings import warn
@@ -96,7 +97,8 @@ def export(
     if given and isinstance(given[-1], dict) and not kwargs and _takes_kwargs(model, given):
         *front, named = given
         given = tuple(front)
-    program = _program(model, given, named, dynamic_shapes, dynamic_axes, input_names, sizes)
+    given_names = input_names, output_names
+    program = _program(model, given, named, dynamic_shapes, dynamic_axes, *given_names, sizes)
     custom = {_operator_name(key): value for key, value in (custom_translation_table or {}).items()}
     proto = translated(program, opset, custom, input_names or (), output_names or (), sizes)
     if proto.ByteSize() < 2**31:
@@ -183,6 +185,7 @@ def _program(
     shapes: Any,
     axes: Any,
     input_names: Any,
+    output_names: Any,
     sizes: dict[str, str],
 ) -> ExportedProgram:
     if isinstance(model, ExportedProgram):
@@ -199,7 +202,8 @@ def _program(
         )
     names: list[str] = []
     if axes is not None and shapes is None:
-        shapes = _from_axes(model, args, kwargs, axes, list(input_names or ()))
+        own = list(input_names or ()), list(output_names or ())
+        shapes = _from_axes(model, args, kwargs, axes, *own)
     shapes = _without_names(shapes, names)
     _EXPORTING[0] += 1
     try:
@@ -211,7 +215,24 @@ def _program(
     for i, name in enumerate(names):
         if name and f"s{i}" not in program.range_constraints:
             _tell_fixed(program, name, i)
+    _tell_narrowed(program, {f"s{i}": name for i, name in enumerate(names)})
     return program
+
+
+def _tell_narrowed(program: ExportedProgram, names: Mapping[str, str]) -> None:
+    """A model computes for sizes that the program took another way for: no guard stands in it."""
+    told = [
+        f"{names.get(symbol) or symbol} in {held}"
+        for symbol, held in program.range_constraints.items()
+        if symbol in names and (held.lower > 2 or held.upper != inf)
+    ]
+    # Others are what operators ask of their own sizes, which the model computes anew.
+    told += [text for text in map(str, program.guards) if "==" in text]
+    if told:
+        warn(
+            f"the program asks for {'; '.join(told)}, and took the example's way: the model is "
+            "wrong for other sizes, which it does not refuse"
+        )
 
 
 def _tell_fixed(program: ExportedProgram, name: str, number: int) -> None:
@@ -247,14 +268,19 @@ def _without_names(shapes: Any, names: list[str]) -> Any:
 
 
 def _from_axes(
-    model: Module, args: Any, kwargs: Any, axes: Mapping[str, Any], input_names: list[str]
+    model: Module,
+    args: Any,
+    kwargs: Any,
+    axes: Mapping[str, Any],
+    input_names: list[str],
+    output_names: list[str],
 ) -> Any:
     """``dynamic_axes`` as ``dynamic_shapes``."""
     from coredispatch.frontend.export.dims import bound
 
     named = bound(model, args, kwargs)
     found: dict[str, Any] = {}
-    count = 0
+    count, known = 0, set(output_names)
     for argument, value in named.items():
         leaves, spec = pytree.tree_flatten(value)
         own = []
@@ -272,7 +298,11 @@ def _from_axes(
                     )
                     wanted = {d: text for d, text in pairs if leaf.shape[d] > 1} or None
             own.append(wanted)
+            known |= {argument} if len(leaves) == 1 else set()
+            known |= {input_names[count - 1]} if 0 < count <= len(input_names) else set()
         found[argument] = pytree.tree_unflatten(own, spec)
+    for name in axes.keys() - known:
+        warn(f"dynamic_axes names {name!r}, which is no input or output: {sorted(known)}")
     return found
 
 
