@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable
 from types import GenericAlias
 from typing import Any
 
 __all__ = ["Future", "collect_all", "wait_all"]
+
+
+#: futures of collectives under way that something is to follow: who waits carries them on
+_OF_WORKS: weakref.WeakSet[Future] = weakref.WeakSet()
+_TURN = 0.001  # seconds
 
 
 class Future:
@@ -44,7 +50,9 @@ class Future:
             for earlier in self._earlier:
                 with contextlib.suppress(Exception):  # the callback is given it with the future
                     earlier.wait()
-        self._ready.wait()
+        while not self._ready.wait(_TURN if _OF_WORKS else None):
+            for work in list(_OF_WORKS):  # its callback may set this one
+                work.done()
         return self.value()
 
     def value(self) -> Any:

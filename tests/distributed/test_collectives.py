@@ -174,6 +174,17 @@ def test_futures_are_collected(ask: str) -> None:
     assert dist.threads.spawn(program, nprocs=2) == [(13.0, [1, 1])] * 2
 
 
+@pytest.mark.parametrize("how", ["then", "add_done_callback"])
+def test_a_future_that_a_callback_sets_is_waited_for(how: str) -> None:
+    def program(rank: int) -> Any:
+        mine: Any = cd.futures.Future()
+        work = dist.all_reduce(cd.ones(2), async_op=True)
+        getattr(work.get_future(), how)(lambda done: mine.set_result(done.value()[0].tolist()))
+        return mine.wait()
+
+    assert dist.threads.spawn(program, nprocs=2) == [[2.0, 2.0]] * 2
+
+
 def test_a_rank_that_has_left_is_named() -> None:
     def program(rank: int) -> None:
         if rank:

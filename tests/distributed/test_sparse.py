@@ -179,3 +179,19 @@ def test_ranks_without_input_and_a_table_by_hand() -> None:
             DistributedDataParallel(ByHand())(cd.tensor([1])).sum().backward()
 
     dist.threads.spawn(program, nprocs=2)
+
+
+def test_a_rank_without_input_adds_nothing_to_a_table() -> None:
+    def program(rank: int) -> None:
+        table = nn.Embedding(4, 2, sparse=True)
+        net = DistributedDataParallel(table)
+        found = []
+        with net.join():
+            for step in range(1 + 2 * rank):  # rank 0 has left after the first step
+                net.zero_grad()
+                net(cd.tensor([rank, step])).sum().backward()
+                found.append(table.weight.grad.to_dense()[:, 0].tolist())
+        if rank:
+            assert found[1:] == [[0.0, 1.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0]]
+
+    dist.threads.spawn(program, nprocs=2)

@@ -379,6 +379,9 @@ class Reducer:
                 used = [bool(flag) for flag in flags.tolist()]
             for bucket in self.buckets:
                 self._take(bucket, bucket.result(), used)
+            for position in self.sparse:
+                if used[position]:  # what is there is of an earlier pass
+                    self.params[position].grad = None
             self._reduce_sparse(used)
 
     def _reduce_sparse(self, used: list[bool] | None) -> None:

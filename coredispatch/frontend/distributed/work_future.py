@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coredispatch.frontend.futures import Future
+from coredispatch.frontend.futures import _OF_WORKS, Future
 
 if TYPE_CHECKING:
     from coredispatch.frontend.distributed.work import Work
@@ -18,6 +19,12 @@ class WorkFuture(Future):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self._work = work
+
+    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
+        """Call ``callback(self)`` when the collective has ended, at once if it has."""
+        super().add_done_callback(callback)
+        if not self._ready.is_set():
+            _OF_WORKS.add(self)
 
     def wait(self) -> Any:
         """The tensors, once the collective has ended."""
