@@ -105,3 +105,24 @@ def test_a_checkpoint_whose_backward_is_a_pass_of_its_own(options: dict[str, Any
         return found
 
     assert dist.threads.spawn(program, nprocs=2) == [[[1.5, 1.5]] * 2] * 2
+
+
+def test_a_gradient_of_a_pass_without_synchronization_is_averaged_with_the_next() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(1, 1, bias=False)
+            self.second = nn.Linear(1, 1, bias=False)
+
+        def forward(self, x: Any, first: bool) -> Any:
+            return (self.first if first else self.second)(x)
+
+    def program(rank: int) -> Any:
+        net = DDP(Two(), find_unused_parameters=True)
+        x = cd.ones(1, 1) * (rank + 1)
+        with net.no_sync():
+            net(x, False).sum().backward()
+        net(x * 10, True).sum().backward()
+        return [p.grad.item() for p in net.module.parameters()]
+
+    assert dist.threads.spawn(program, nprocs=2) == [[15.0, 1.5]] * 2

@@ -355,8 +355,6 @@ def test_a_list_is_given_with_a_warning_and_a_dict_is_refused() -> None:
         cd.jit.trace(lambda x: {"x": x * 1}, cd.ones(2))
     made = cd.jit.trace(lambda x: {"x": x * 1}, cd.ones(2), strict=False)
     assert made(cd.ones(2)).keys() == {"x"}
-        "x"
-    }
 
 
 def test_modules_whose_names_are_no_identifiers_are_saved_and_loaded() -> None:

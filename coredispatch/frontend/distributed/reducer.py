@@ -79,6 +79,7 @@ class Reducer:
         self._ready: dict[int, None] = {}  # in the order in which they came
         self._unused: set[int] = set()
         self._late: set[int] = set()  # parts of the unused: the end of the pass has told
+        self._kept: set[int] = set()  # that have gradients of passes that were not reduced
         self._alone = False
         self._launched = 0
         self._steps = take_over(self.params)
@@ -109,6 +110,8 @@ class Reducer:
                 self._arrived(position)
             elif position in self._late:
                 self._refuse_late(position)
+            else:  # of a pass that is not synchronized: it is averaged with the next one
+                self._kept.add(position)
 
         return ready
 
@@ -271,6 +274,7 @@ class Reducer:
                 self._take(bucket, bucket.result(), everywhere)
             self._reduce_sparse(everywhere)
             self.active = False
+            self._kept.clear()
             if self.rebuild:
                 self._rebuild()
             self._step()
@@ -337,7 +341,7 @@ class Reducer:
         if not self.find_unused:
             return None
         flags = cd.ones(len(self.params), dtype=cd.uint8)
-        for position in self._unused:
+        for position in self._unused - self._kept:
             flags[position] = 0
         all_reduce(flags, ReduceOp.MAX, self.group)
         return [bool(flag) for flag in flags.tolist()]
