@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable
 from types import GenericAlias
 from typing import Any
@@ -13,8 +12,8 @@ __all__ = ["Future", "collect_all", "wait_all"]
 
 
 #: futures of collectives under way that something is to follow: who waits carries them on
-_OF_WORKS: weakref.WeakSet[Future] = weakref.WeakSet()
-_TURN = 0.001  # seconds
+_OF_WORKS: set[Future] = set()
+_TURN, _IDLE = 0.001, 0.05  # seconds
 
 
 class Future:
@@ -36,6 +35,7 @@ class Future:
         # What this one follows. The thread that waits for a collective carries it on: it waits
         # for these, and so do questions whether they are done.
         self._earlier: tuple[Future, ...] = ()
+        self._owner: int | None = None  # the thread that alone may carry it on
 
     def done(self) -> bool:
         """Whether the result, or an exception, is there."""
@@ -50,9 +50,10 @@ class Future:
             for earlier in self._earlier:
                 with contextlib.suppress(Exception):  # the callback is given it with the future
                     earlier.wait()
-        while not self._ready.wait(_TURN if _OF_WORKS else None):
+        while not self._ready.wait(_TURN if _OF_WORKS else _IDLE):
             for work in list(_OF_WORKS):  # its callback may set this one
-                work.done()
+                if work._owner in (None, threading.get_ident()):
+                    work.done()
         return self.value()
 
     def value(self) -> Any:
@@ -102,6 +103,7 @@ class Future:
                 raise RuntimeError("Future can only be set once")
             self._result, self._error = result, error
             self._ready.set()
+        _OF_WORKS.discard(self)
         for callback in self._callbacks:
             callback(self)
 

@@ -185,6 +185,21 @@ def test_a_future_that_a_callback_sets_is_waited_for(how: str) -> None:
     assert dist.threads.spawn(program, nprocs=2) == [[2.0, 2.0]] * 2
 
 
+def test_callbacks_that_begin_collectives_are_waited_for() -> None:
+    def program(rank: int) -> Any:
+        def begun() -> Any:
+            return dist.all_reduce(cd.ones(2), async_op=True).get_future()
+
+        inner: Any = cd.futures.Future()
+        begun().then(lambda _: begun().then(lambda done: inner.set_result(done.value()[0])))
+        mixed: Any = cd.futures.Future()
+        both = cd.futures.collect_all([begun(), mixed])
+        begun().add_done_callback(lambda _: mixed.set_result(rank))
+        return inner.wait().tolist(), both.wait()[1].value()
+
+    assert dist.threads.spawn(program, nprocs=2) == [([2.0, 2.0], 0), ([2.0, 2.0], 1)]
+
+
 def test_a_rank_that_has_left_is_named() -> None:
     def program(rank: int) -> None:
         if rank:
@@ -292,3 +307,17 @@ def test_a_debug_level_that_a_program_set_counts_for_later_groups() -> None:
     finally:
         dist.set_debug_level(before)
         dist.set_debug_level_from_env()
+
+
+def test_a_group_that_was_destroyed_says_so() -> None:
+    def program(rank: int) -> None:
+        part = dist.new_group([0, 1])
+        net = cd.nn.parallel.DistributedDataParallel(cd.nn.Linear(2, 2), process_group=part)
+        dist.destroy_process_group(part)
+        with pytest.raises(RuntimeError, match="was destroyed"):
+            dist.all_reduce(cd.ones(2), group=part)
+        with pytest.raises(RuntimeError, match="was destroyed"):
+            net(cd.ones(1, 2)).sum().backward()
+        dist.barrier()
+
+    dist.threads.spawn(program, nprocs=2)

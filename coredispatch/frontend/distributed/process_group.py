@@ -49,6 +49,7 @@ class ProcessGroup:
         self.ranks = list(ranks)
         self.backends = backends or {key: c.name for key, c in communicators.items()}
         self.communicators = communicators
+        self.closed = False
         self.group_name, self.group_desc = name, desc
         self.store = store
         self._first = next(iter(communicators.values()))
@@ -87,6 +88,12 @@ class ProcessGroup:
 
     def communicator(self, device: str) -> Communicator:
         """The communicator for tensors of the backend key `device`."""
+        if self.closed:
+            raise RuntimeError(
+                f"the process group {self.group_name!r} was destroyed\n"
+                "  fix: after init_process_group() make groups, and what holds one (as "
+                "DistributedDataParallel does), anew"
+            )
         found = self.communicators.get(device)
         if found is None:
             raise RuntimeError(
@@ -167,6 +174,7 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leave the group."""
+        self.closed = True
         if self._shadow is not None:
             self._shadow.close()
         for communicator in self.communicators.values():
@@ -174,6 +182,7 @@ class ProcessGroup:
 
     def abort(self) -> None:
         """Leave the group without waiting for what is under way."""
+        self.closed = True
         for communicator in self.communicators.values():
             communicator.abort()
 

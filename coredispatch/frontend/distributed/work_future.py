@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,16 @@ class WorkFuture(Future):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self._work = work
+        group = work._group
+        if group is not None and any(c.name == "local" for c in group.communicators.values()):
+            self._owner = threading.get_ident()  # a rank: callbacks are for its groups
 
     def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
         """Call ``callback(self)`` when the collective has ended, at once if it has."""
         super().add_done_callback(callback)
-        if not self._ready.is_set():
-            _OF_WORKS.add(self)
+        _OF_WORKS.add(self)
+        if self._ready.is_set():
+            _OF_WORKS.discard(self)
 
     def wait(self) -> Any:
         """The tensors, once the collective has ended."""
