@@ -91,6 +91,13 @@ def sub(self: Any, other: Any) -> CSR:
     raise refuse(f"{named(self)} - {named(other)}, whose result would be strided")
 
 
+def fill(self: CSR, value: Any) -> Any:
+    """Zeros where something is stored, as ``zero_()`` asks; any other number makes it dense."""
+    if not isinstance(value, (int, float)) or value != 0:
+        return NotImplemented
+    return CSR.of(self.pattern, np.zeros_like(self.values))
+
+
 def neg(self: CSR) -> CSR:
     """Every stored value with the opposite sign."""
     return CSR.of(self.pattern, np.negative(self.values))
@@ -169,6 +176,7 @@ def with_values(self: Any, values: Any) -> CSR:
 #: rows of (sparse_csr, cpu)
 CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,
+    "fill": fill,
     "mul": mul,
     "div": div,
     "add": add,

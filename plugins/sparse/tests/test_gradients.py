@@ -155,3 +155,17 @@ def test_autocast_lowers_the_product():
     assert a.grad.dtype is cd.float32
     assert a.grad.layout == "sparse_csr"
     assert b.grad.dtype is cd.float32
+
+
+def test_gradients_of_a_table_are_zeroed_in_place() -> None:
+    table = cd.nn.Embedding(4, 2, sparse=True)
+    optimizer = cd.optim.SGD(table.parameters(), lr=0.1)
+    for row in (1, 2):
+        table(cd.tensor([row])).sum().backward()
+        grad = table.weight.grad
+        assert grad.to_dense().sum(1).tolist() == [2.0 * (i == row) for i in range(4)]
+        optimizer.zero_grad(set_to_none=False)
+        assert table.weight.grad is grad and grad.is_sparse
+        assert grad.to_dense().abs().sum().item() == 0.0
+    with pytest.raises(cd.OpError, match="fill_"):
+        cd.eye(2).to_sparse().fill_(2.0)
