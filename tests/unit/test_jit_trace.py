@@ -372,3 +372,20 @@ def test_modules_whose_names_are_no_identifiers_are_saved_and_loaded() -> None:
         loaded = load(file)
         called = loaded.module() if save is cd.export.save else loaded
         assert cd.equal(called(x), net[:2](x))
+
+
+def test_a_graph_is_saved_and_loaded_as_data() -> None:
+    graph = cd.jit.trace(lambda x: x.exp() + cd.tensor([1.0, 2.0]) * 3, cd.ones(2)).graph
+    exported = cd.export.export(nn.Sequential(nn.Linear(2, 2)), (cd.ones(1, 2),)).graph
+    for one in (graph, exported):
+        file = io.BytesIO()
+        cd.jit.save(one, file)
+        file.seek(0)
+        loaded = cd.jit.load(file).graph
+        loaded.lint()
+        assert loaded.code == one.code
+    x = cd.randn(2)
+    file = io.BytesIO()
+    cd.jit.save(graph, file)
+    file.seek(0)
+    assert cd.equal(cd.jit.load(file)(x), cd.graph.run(graph, x))

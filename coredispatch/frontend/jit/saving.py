@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 from typing import Any
@@ -44,10 +45,11 @@ _FORMAT = "coredispatch script 1"
 
 
 def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
-    """Write a traced or loaded module, or function, to ``f`` (a path or a file).
+    """Write a traced or loaded module, or function, or a ``Graph``, to ``f`` (a path or a file).
 
-    The file holds the graphs as text and the tensors as :func:`coredispatch.save` writes them; a
-    module in it is loaded without its Python class. ``_extra_files`` are texts or bytes by name.
+    A graph is loaded as a function that has it as its ``graph``. The file holds graphs as text and
+    tensors as :func:`coredispatch.save` writes them; a module in it is loaded without its Python
+    class. ``_extra_files`` are texts or bytes by name.
     Raises for a graph that calls what has no name in another process.
     """
     warn_of_jit("save", "switch to `torch.export`")
@@ -56,6 +58,8 @@ def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
 
 def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     """What :func:`save` does; the method ``save`` does it without a warning."""
+    if isinstance(m, Graph):
+        m = _function_of(m)
     if not isinstance(m, (ScriptModule, ScriptFunction)):
         raise OpError(
             f"jit.save takes what jit.trace gives, not {type(m).__name__}",
@@ -76,6 +80,13 @@ def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     }
     content = {"script": json.dumps(document), "tensors": dict(tensors), "extra": extra}
     save_file(content, f)
+
+
+def _function_of(graph: Graph) -> ScriptFunction[..., Any]:
+    """A copy of the graph, with the attributes that it reads, as a function."""
+    copied: Graph = copy.deepcopy(graph)
+    owner = graph.owning_module
+    return ScriptFunction(copied, "forward", owner if isinstance(owner, Module) else Module())
 
 
 class _Tensors(dict[str, Any]):
