@@ -425,3 +425,21 @@ def test_sizes_that_are_proxies_are_written_into_calls(program: Any) -> None:
     for shape in ((2, 3), (4, 5)):
         x = cd.arange(float(shape[0] * shape[1])).view(shape)
         assert cd.equal(traced(x), program(x))
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy", "copy"])
+def test_what_a_user_gave_a_graph_module_stays(how: str) -> None:
+    made = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval())
+    made.note, made.meta["seen"] = {"a": 1}, True
+    made.extra = nn.Linear(2, 3)
+    made.register_buffer("count", cd.ones(1))
+    again: Any = {
+        "pickle": lambda: pickle.loads(pickle.dumps(made)),
+        "deepcopy": lambda: copy.deepcopy(made),
+        "copy": lambda: copy.copy(made),
+    }[how]()
+    assert again.note == {"a": 1} and again.meta == {"seen": True} and not again.training
+    assert again.state_dict().keys() == made.state_dict().keys()
+    assert (again.extra is made.extra) == (how == "copy")
+    x = cd.randn(1, 2)
+    assert cd.equal(again(x), made(x)) and cd.equal(again.extra(x), made.extra(x))

@@ -142,18 +142,18 @@ class GraphModule(Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         state = {path: copy.deepcopy(_read(self, path), memo) for path in _paths(self._graph)}
         made = self._generated_from(state, self._graph, type(self).__name__)
-        made.training = self.training
-        made.meta = dict(self.meta)
-        return made
+        details = {"training": self.training, "own": copy.deepcopy(_own(self), memo)}
+        return _completed(made, details | {"meta": dict(self.meta)})
 
     def __copy__(self) -> Any:
         made = self._generated_from(self, self._graph, type(self).__name__)
-        made.training = self.training
-        return made
+        return _completed(
+            made, {"training": self.training, "own": _own(self), "meta": dict(self.meta)}
+        )
 
     def __reduce__(self) -> Any:
         state = {path: _read(self, path) for path in _paths(self._graph)}
-        details = {"training": self.training}
+        details = {"training": self.training, "own": _own(self), "meta": dict(self.meta)}
         return _rebuilt, (self._generated_from, state, self._graph, type(self).__name__, details)
 
     def __str__(self) -> str:
@@ -161,9 +161,27 @@ class GraphModule(Module):
 
 
 def _rebuilt(kind: Any, state: Any, graph: Graph, name: str, details: Any) -> Any:
-    made = kind(state, graph, name)
+    return _completed(kind(state, graph, name), details)
+
+
+def _own(module: GraphModule) -> dict[str, Any]:
+    """What stands in the module beside what its graph reads: what a user gave it."""
+    read = {path.partition(".")[0] for path in _paths(module._graph)}
+    return {k: v for k, v in vars(module).items() if k not in _STANDARD | read}
+
+
+def _completed(made: Any, details: dict[str, Any]) -> Any:
     made.training = details["training"]
+    made.__dict__["meta"] = details["meta"]
+    for name, value in details["own"].items():
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            made.register_buffer(name, value)
+        else:
+            setattr(made, name, value)
     return made
+
+
+_STANDARD = frozenset({*vars(Module()), "meta", "_graph", "_code"})
 
 
 def _paths(graph: Graph) -> list[str]:
