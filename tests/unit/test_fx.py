@@ -443,3 +443,18 @@ def test_what_a_user_gave_a_graph_module_stays(how: str) -> None:
     assert (again.extra is made.extra) == (how == "copy")
     x = cd.randn(1, 2)
     assert cd.equal(again(x), made(x)) and cd.equal(again.extra(x), made.extra(x))
+
+
+def test_an_assertion_is_a_part_of_the_traced_program() -> None:
+    class Asserting(fx.Tracer):
+        trace_asserts = True
+
+    scope: dict[str, Any] = {}  # pytest writes other code for the assertions of this file
+    text = "def positive(x):\n    assert x.sum() > 0\n    return x + 1\n"
+    exec(compile(text, "program.py", "exec"), scope)
+    graph = Asserting().trace(scope["positive"])
+    graph.eliminate_dead_code()
+    traced = fx.GraphModule({}, graph)
+    assert traced(cd.ones(2)).tolist() == [2.0, 2.0]
+    with pytest.raises(AssertionError, match="program.py:2 in positive"):
+        traced(-cd.ones(2))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coredispatch._version import __version__
+from coredispatch.frontend.programs import _assert
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import source
 from coredispatch.graph.targets import spelled
@@ -167,7 +168,8 @@ class Proxy(Value):
 
     def __bool__(self) -> bool:
         if self.tracer.trace_asserts and _asserts(inspect.currentframe()):
-            self.tracer.create_proxy("call_function", bool, (self,), {})
+            told = "an assertion of the traced program, {}:{} in {}".format(*source())
+            self.tracer.create_proxy("call_function", _assert, (self, told), {})
             return True
         return self.tracer.to_bool(self)
 
