@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from coredispatch.graph.calls import abstract
-from coredispatch.graph.capture import Recorder, Traced, _aliases, source
+from coredispatch.graph.capture import BY_SHAPE, Recorder, Traced, _aliases, source
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate, map_arg
 from coredispatch.graph.numbers import traced_number
@@ -40,6 +40,14 @@ _META = Device("meta")
 
 class ValueNeeded(DataDependentError):
     """A program without data asks for the value of an element."""
+
+
+def _value_needed(what: str) -> ValueNeeded:
+    file, line, function = source()
+    return ValueNeeded(
+        f"{file}:{line} in {function}: {what}, and the program is followed without data",
+        fix="compute with tensors (where, masks, cond, while_loop), or make the value an argument",
+    )
 
 
 class _Stand:
@@ -286,13 +294,9 @@ class AbstractRecorder(Recorder):
         """Note the operator, or follow its decomposition; go on with shapes."""
         op = call.op
         if op.name == "to_host":
-            file, line, function = source()
-            raise ValueNeeded(
-                f"{file}:{line} in {function}: the program reads the value of a tensor, "
-                "which has none while the program is followed without data",
-                fix="compute with tensors (where, masks, cond, while_loop), or make the value an "
-                "argument",
-            )
+            raise _value_needed("the program reads the value of a tensor")
+        if op.schema.plain and op.name not in BY_SHAPE:
+            raise _value_needed(f"the program asks {op.name}() of a tensor")
         if op.name == "from_host":
             return call.redispatch(*args)
         if self.expand(op):
@@ -301,7 +305,12 @@ class AbstractRecorder(Recorder):
             except DataDependentError:
                 self.kept_whole.add(op.name)
         inside = self.opened(op, args)
-        out = call.redispatch(*inside)
+        try:
+            out = call.redispatch(*inside)
+        except ValueNeeded:
+            raise
+        except DataDependentError as error:
+            raise _value_needed(f"the size of what {op.name}() gives depends on values") from error
         if isinstance(out, Value):
             for given, own in zip(args, inside):
                 if own is out and isinstance(given, Value):

@@ -487,3 +487,22 @@ def test_a_size_that_another_one_is_may_be_fixed_afterwards() -> None:
     cd.testing.assert_close(made.module()(x, x), program(x, x))
     with pytest.raises(cd.OpError, match="Guard failed"):
         made.module()(cd.rand(4), cd.rand(4))
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (lambda x: x * x.sum().item(), "reads the value of a tensor"),
+        (lambda x: x + 1 if x.equal(x) else x, r"asks equal\(\) of a tensor"),
+        (lambda x: x + 1 if cd.allclose(x, x) else x, r"asks allclose\(\) of a tensor"),
+        (lambda x: x.nonzero(), r"the size of what nonzero\(\) gives depends on values"),
+        (lambda x: x[x > 0], r"the size of what getitem\(\) gives depends on values"),
+    ],
+)
+def test_a_program_that_needs_values_is_told_with_its_line(program: Any, told: str) -> None:
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return program(x)
+
+    with pytest.raises(RuntimeError, match=rf"test_export.py:\d+ in <lambda>: .*{told}"):
+        cd.export.export(Net(), (cd.ones(2),))
