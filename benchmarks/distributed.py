@@ -18,6 +18,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -169,18 +170,26 @@ def main() -> None:
     """Start the ranks and print what they found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--json", default="distributed.json")
+    parser.add_argument("--json", default="", help="keep the details in this file")
     parser.add_argument("--only", default="", choices=["", "all_reduce", "training"])
     options = parser.parse_args()
     import coredispatch as cd
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [cd.plugins.info("mpi")["mpiexec"], "-n", str(options.ranks), sys.executable, "-m"]
-    command += ["mpi4py", __file__, "--rank", options.only, str(port), options.json]
-    subprocess.run(command, check=True)
-    with open(options.json) as file:
-        show(json.load(file))
+    with tempfile.TemporaryDirectory() as folder:
+        details = options.json or os.path.join(folder, "details.json")
+        command = [
+            cd.plugins.info("mpi")["mpiexec"],
+            "-n",
+            str(options.ranks),
+            sys.executable,
+            "-m",
+        ]
+        command += ["mpi4py", __file__, "--rank", options.only, str(port), details]
+        subprocess.run(command, check=True)
+        with open(details) as file:
+            show(json.load(file))
 
 
 if __name__ == "__main__":
