@@ -82,9 +82,13 @@ def _options(*values: Any) -> list[tuple[int, ...]]:
 def _fit(*arrays: Any) -> bool:
     """Whether the arrays are contiguous and of one floating dtype."""
     dtype = arrays[0].dtype
-    return dtype in FLOATS and all(
-        type(a) is np.ndarray and a.dtype == dtype and a.flags.c_contiguous for a in arrays
-    )
+    if dtype not in FLOATS:
+        return False
+    for a in arrays:  # a generator costs as much again
+        own = type(a) is np.ndarray and (a.dtype is dtype or a.dtype == dtype)
+        if not (own and a.flags.c_contiguous):
+            return False
+    return True
 
 
 @lru_cache(maxsize=64)
