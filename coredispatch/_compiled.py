@@ -31,6 +31,7 @@ HOT_MODULES = (
     "coredispatch/registry/model/derivative.py",
     "coredispatch/registry/dispatch/dispatcher.py",
     "coredispatch/registry/dispatch/raw_kernels.py",
+    "coredispatch/registry/dispatch/inplace_kernels.py",
     "coredispatch/registry/dispatch/boxed_kernels.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",

@@ -16,7 +16,8 @@ import coredispatch as cd
 from coredispatch.ops.support.samples import Make
 from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import canonicalized
-from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.dispatch.resolve import build
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import storage_of

@@ -16,7 +16,8 @@ from coredispatch.frontend.profiler.stacks import program_stack
 from coredispatch.plugin import Layer, LayerEntry, Mode, Registrar, Switch, Value, hookimpl
 from coredispatch.registry.dispatch.boxed_kernels import DecompositionEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import Entry, enter
-from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.model.backend import Kernel
 from coredispatch.registry.wiring import GRAPH, HOOKS, OBSERVERS
 

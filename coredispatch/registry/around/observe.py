@@ -17,7 +17,8 @@ from typing import Any
 from coredispatch.registry.around import fallback as _fallback
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, DecompositionEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Entry
-from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Kernel
 from coredispatch.registry.wiring import HOOKS

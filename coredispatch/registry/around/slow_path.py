@@ -36,9 +36,10 @@ from coredispatch.registry.dispatch.dispatcher import (
     dispatch_below,
     list_keys,
 )
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
 from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend, ContextKernel
 from coredispatch.registry.model.device import current_device

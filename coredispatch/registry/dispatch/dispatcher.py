@@ -18,7 +18,7 @@ from coredispatch.registry.dispatch.masks import MASKS, masked, pop_masks, push_
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
-from coredispatch.registry.model.value import Value, dtype_of
+from coredispatch.registry.model.value import Value, base_keys, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
 # What a parameter needs before a kernel may see it (see Dispatcher.normal).
@@ -35,6 +35,11 @@ _INFINITY: Final = float("inf")
 _PLAIN: Final = frozenset(
     (type(None), bool, int, float, complex, str, tuple, list, slice, type(...), DType)
 )
+
+# How tensor arguments are promoted before a kernel sees them.
+PROMOTE_NONE: Final = 0
+PROMOTE_COMMON: Final = 1
+PROMOTE_FLOAT: Final = 2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -407,3 +412,11 @@ def push_and_call(fn: Any, args: tuple[Any, ...], mask: int) -> Any:
         return fn(*args)
     finally:
         pop_masks(token)
+
+
+def check_view(target: Value) -> None:
+    """Refuse a write to a view that goes past the layer which records writes to its base."""
+    recorded = HOOKS.recorded
+    view = target._view
+    if view is not None and not target.keys & recorded and base_keys(view) & recorded:
+        HOOKS.check_view_write(target)

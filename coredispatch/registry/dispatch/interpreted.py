@@ -14,12 +14,10 @@ from types import FunctionType
 from typing import Any
 from weakref import ref
 
+from coredispatch.registry.dispatch.dispatcher import PROMOTE_COMMON, PROMOTE_FLOAT, PROMOTE_NONE
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
 from coredispatch.registry.dispatch.raw_kernels import (
-    PROMOTE_COMMON,
-    PROMOTE_FLOAT,
-    PROMOTE_NONE,
     EffectEntry,
-    InplaceEntry,
     RawEntry,
     ViewEntry,
 )

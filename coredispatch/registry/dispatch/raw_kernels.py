@@ -5,27 +5,28 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 from weakref import ref
 
-from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
+from coredispatch.registry.dispatch.dispatcher import (
+    PROMOTE_COMMON,
+    PROMOTE_FLOAT,
+    PROMOTE_NONE,
+    Dispatcher,
+    Entry,
+    check_view,
+)
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import (
     FastAllocation,
     Value,
     ViewLink,
-    base_keys,
     bump_version,
     dtype_of,
     storage_of,
 )
 from coredispatch.registry.wiring import HOOKS
-
-# How tensor arguments are promoted before a kernel sees them.
-PROMOTE_NONE: Final = 0
-PROMOTE_COMMON: Final = 1
-PROMOTE_FLOAT: Final = 2
 
 
 class Agreement:
@@ -427,14 +428,6 @@ def link_view(
     storage.aliases.append(ref(result))
 
 
-def check_view(target: Value) -> None:
-    """Refuse a write to a view that goes past the layer which records writes to its base."""
-    recorded = HOOKS.recorded
-    view = target._view
-    if view is not None and not target.keys & recorded and base_keys(view) & recorded:
-        HOOKS.check_view_write(target)
-
-
 class EffectEntry(RawEntry):
     """A raw kernel that writes to arguments, or whose results alias others than the first."""
 
@@ -463,13 +456,12 @@ class EffectEntry(RawEntry):
             raise HOOKS.failure(self, args, error)
         if out is not None or not (self.always or self.lists):
             for when, reads in self.conditions:
-                if when(args[reads[0]]) if len(reads) == 1 else when(*[args[i] for i in reads]):
-                    return self.wrap_output.effects(self, args, out)
-            if not self.conditions:
-                return self.wrap_output.effects(self, args, out)
-            if type(out) is self.array_type:
-                return FastAllocation.__new__(self.wrap, out, self.out_keys)
-            return self.wrap_output(self, args, out)
+                if when(*[args[i] for i in reads]):
+                    break
+            else:
+                if self.conditions and type(out) is self.array_type:
+                    return FastAllocation.__new__(self.wrap, out, self.out_keys)
+            return self.wrap_output.effects(self, args, out)
         for position in self.lists:
             for item in args[position]:
                 if isinstance(item, Value):
@@ -485,126 +477,3 @@ class EffectEntry(RawEntry):
 
     def call_two(self, a: Value, b: Any) -> Any:
         return self.call((a, b))
-
-
-class InplaceEntry(Entry):
-    """``op_(self, ...)`` derived from the functional entry: compute, then write into self."""
-
-    def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any, inner: Entry) -> None:
-        super().__init__(op, keys, mask, record)
-        self.inner: Entry = inner
-        self.fn: Any = None  # the raw kernel when it takes out=
-        self.kernel_context: KernelContext | None = None
-        self.positional_out: bool = False
-        self.least: int = 0
-        self.otherwise: InplaceEntry | None = None
-        self.promotion: int = PROMOTE_NONE
-        self.floats: frozenset[DType] = frozenset()
-        self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
-        self.tensor_flags: list[bool] = []
-        self.copyto: Any = None
-        self.strided: bool = True  # the backend has zero-copy strided views
-
-    def call(self, args: tuple[Any, ...]) -> Any:
-        target = args[0]
-        if not isinstance(target, Value):
-            raise HOOKS.failure(self, args, TypeError("the first argument must be a tensor"))
-        n = len(args)
-        try:
-            if target._view is not None:
-                check_view(target)
-            if n > 2 or not self.direct(target, args[1] if n == 2 else None, n):
-                self.indirect(target, args)
-        except Exception as error:
-            raise HOOKS.failure(self, args, error)
-        bump_version(target)
-        return target
-
-    def call_one(self, a: Value) -> Any:
-        try:
-            if a._view is not None:
-                check_view(a)
-            if not self.direct(a, None, 1):
-                self.indirect(a, (a,))
-        except Exception as error:
-            raise HOOKS.failure(self, (a,), error)
-        if a._storage is not None:
-            a._storage.version += 1
-        else:
-            bump_version(a)
-        return a
-
-    def call_two(self, a: Value, b: Any) -> Any:
-        try:
-            if a._view is not None:
-                check_view(a)
-            if not self.direct(a, b, 2):
-                self.indirect(a, (a, b))
-        except Exception as error:
-            raise HOOKS.failure(self, (a, b), error)
-        if a._storage is not None:
-            a._storage.version += 1
-        else:
-            bump_version(a)
-        return a
-
-    def indirect(self, target: Value, args: tuple[Any, ...]) -> None:
-        """Compute the functional result and copy it."""
-        result = self.inner.compute(args)
-        if result is NotImplemented:  # the only kernel rejects: call() has the decomposition
-            made = self.inner.call(args)
-            result = made.raw if isinstance(made, Value) else made
-        result = HOOKS.check_inplace(self, target, result)
-        replaced = self.copyto(target.raw, result)
-        if replaced is not None:
-            target.raw = replaced
-
-    def direct(self, target: Value, b: Any, n: int) -> bool:
-        """Let a kernel write into self where its result has self's dtype for sure."""
-        entry: InplaceEntry = self
-        otherwise = entry.otherwise
-        while otherwise is not None:
-            least = entry.least
-            small = least and getattr(target.raw, "size", least) < least
-            if not small and entry.write(target, b, n):
-                return True
-            entry = otherwise
-            otherwise = entry.otherwise
-        return entry.write(target, b, n)
-
-    def write(self, target: Value, b: Any, n: int) -> bool:
-        """:meth:`direct` with this entry's own kernel; False where it rejects."""
-        fn = self.fn
-        promotion = self.promotion
-        if fn is None or promotion == PROMOTE_NONE:
-            return False
-        dtype = dtype_of(target) if target._dtype is None else target._dtype
-        if promotion == PROMOTE_FLOAT and dtype not in self.floats:
-            return False
-        if n == 2:
-            if isinstance(b, Value):
-                if (dtype_of(b) if b._dtype is None else b._dtype) is not dtype:
-                    return False
-                b = b.raw
-            elif not (
-                (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]
-            ):
-                return False
-        raw = target.raw
-        kernel_context = self.kernel_context
-        if kernel_context is None:
-            if n == 1:
-                return fn(raw, out=raw) is not NotImplemented
-            return fn(raw, b, out=raw) is not NotImplemented
-        if (
-            n == 2 and self.positional_out and not kernel_context.busy
-        ):  # a ufunc: 0.06 us less than out=
-            kernel_context.busy = True
-            try:
-                return kernel_context.run(fn, raw, b, raw) is not NotImplemented
-            finally:
-                kernel_context.busy = False
-        run = kernel_context.context.copy().run
-        if n == 1:
-            return run(fn, raw, out=raw) is not NotImplemented
-        return run(fn, raw, b, out=raw) is not NotImplemented

@@ -13,16 +13,19 @@ from dataclasses import replace
 from typing import Any
 
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, DecompositionEntry, LayerEntry
-from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
+from coredispatch.registry.dispatch.dispatcher import (
+    PROMOTE_COMMON,
+    PROMOTE_FLOAT,
+    PROMOTE_NONE,
+    Dispatcher,
+    Entry,
+)
+from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
 from coredispatch.registry.dispatch.interpreted import specialize, specialize_inplace
 from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import (
-    PROMOTE_COMMON,
-    PROMOTE_FLOAT,
-    PROMOTE_NONE,
     EffectEntry,
-    InplaceEntry,
     RawEntry,
     ViewEntry,
 )
