@@ -80,10 +80,25 @@ class Loop:
         if work < self.split or count == 1 or thread_count.wanted == 1:
             launch(*arguments, count, count, task, 0)
         else:
-            part = grain or min(16384, (work >> 3) + 1) // weight
-            if weight == 1 and not grain:
-                part = (part + 63) & ~63
             address = pool()
             if work >= self.long and address:
                 address += 1  # sleeping helpers are woken before the first part is done
-            launch(*arguments, count, part or 1, task, address)
+            launch(*arguments, count, grain or _part(work, weight), task, address)
+
+    def step(
+        self, dtype: np.dtype[Any], work: int, count: int, weight: int = 1, grain: int = 0
+    ) -> tuple[int, int]:
+        """The address of the task for ``dtype``, and how large the parts of a call would be.
+
+        What is not compiled yet is compiled at once.
+        """
+        if dtype not in self.compiled:
+            self.compiled.made(dtype, False)
+        task = self.compiled[dtype][1]
+        return task, count if work < self.split else min(count, grain or _part(work, weight))
+
+
+def _part(work: int, weight: int) -> int:
+    """How much one thread does at a time."""
+    part = min(16384, (work >> 3) + 1) // weight
+    return max(1, (part + 63) & ~63 if weight == 1 else part)

@@ -20,8 +20,9 @@ from .access import word
 
 __all__ = ["SLOT", "STEP", "execute"]
 
-#: words of a step: task, arguments, count, grain, work shared (0 or 1), address of its verdict
-STEP = 6
+#: words of a step: task, arguments, count, grain, work shared (0 or 1), address of its verdict,
+#: address of its switch
+STEP = 7
 #: words of a slot: dimensions, offset of its sizes and strides in ``sizes``
 SLOT = 2
 # Where CPython keeps the elements of a tuple, and NumPy data, rank, sizes and strides of an array.
@@ -64,6 +65,8 @@ def _execute(steps, count, slots, places, moves, arrays, pool):
         arrays: the address of the tuple of arrays.
         pool: of :mod:`..threads`.
 
+    A step whose switch is off is left out.
+
     Returns 0, or 1 + k where array k is laid out otherwise, or -1 - k where step k refused.
     """
     for k in range(word(slots, 0)):
@@ -85,6 +88,9 @@ def _execute(steps, count, slots, places, moves, arrays, pool):
         _put(word(at, 0), word(array + _DATA, 0) + word(at, 2))
     for k in range(count):
         step = steps + 8 * STEP * k
+        switch = word(step, 6)
+        if switch != 0 and word(switch, 0) == 0:
+            continue
         units = word(step, 2)
         if word(step, 4) != 0 and pool != 0:
             threads.run(pool, word(step, 0), word(step, 1), units, word(step, 3))

@@ -40,8 +40,14 @@ class Segment(NamedTuple):
 class _Home(NamedTuple):
     start: int
     end: int
-    slot: int  # -1 for memory that stays where it is
-    offset: int  # in the block; -1 where ``start`` is the address
+    slot: int  # -1 for memory that stays where it is, -2 for the workspace
+    offset: int  # in the block or the workspace; -1 where ``start`` is the address
+
+
+def _memory(size: int) -> tuple[np.ndarray, int]:
+    """``size`` bytes, and the address where they begin, that of a line of the cache."""
+    memory = np.empty(size + 64, np.uint8)
+    return memory, -(-memory.__array_interface__["data"][0] // 64) * 64
 
 
 class Memory:
@@ -55,6 +61,7 @@ class Memory:
         work: what is to be done in order: segments, and nodes that Python runs.
         numbers: by number node the words that want its value, as float64.
         arrays: by node where its value lies while the plan is made.
+        workspace: how many bytes a kernel needs while it runs.
     """
 
     def __init__(self, size: int) -> None:
@@ -67,8 +74,8 @@ class Memory:
         self.slot_of: dict[Any, int] = {}
         self.steps: list[Any] = []
         self.segments: list[list[Any]] = []
-        self.block = np.empty(size + 64, np.uint8)
-        self.block_start = -(-self.block.__array_interface__["data"][0] // 64) * 64
+        self.workspace = self.taken = 0
+        self.block, self.block_start = _memory(size)
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -83,6 +90,14 @@ class Memory:
         low, high = np.lib.array_utils.byte_bounds(array)
         self.homes.append(_Home(low, max(high, low + 1), slot, offset))
         self.keep.append(array)
+
+    def room(self, size: int, dtype: Any) -> np.ndarray:
+        """Memory for the steps of one kernel, which those of the next may write to."""
+        array = np.empty(size, dtype)
+        self.home(array, -2, self.taken)
+        self.taken += -(-array.nbytes // 64) * 64
+        self.workspace = max(self.workspace, self.taken)
+        return array
 
     def made(self, node: Any) -> np.ndarray:
         """The array for the result of a node: in the block, or memory made in each call."""
@@ -106,8 +121,16 @@ class Memory:
 
     # -- the program -----------------------------------------------------------------------------
 
-    def step(self, task: int, words: list[Any], count: int, grain: int, verdict: int = 0) -> None:
-        self.steps.append((task, words, count, grain, verdict))
+    def step(
+        self,
+        task: int,
+        words: list[Any],
+        count: int,
+        grain: int,
+        verdict: int = 0,
+        switch: int = 0,
+    ) -> None:
+        self.steps.append((task, words, count, grain, verdict, switch))
 
     def flush(self) -> None:
         """End a segment."""
@@ -131,12 +154,14 @@ class Memory:
             for size, stride in zip(slot.array.shape, slot.array.strides, strict=True):
                 sizes += [size, stride]
         self.sizes = np.array([*sizes, 0], np.int64)
+        memory, self.workspace_start = _memory(self.workspace)
+        self.keep.append(memory)
         built = []
         for steps in self.segments:
             lines: list[int] = []
             places: list[int] = []
-            for task, words, count, grain, verdict in steps:
-                lines += [task, start + 8 * at, count, grain, int(grain < count), verdict]
+            for task, words, count, grain, verdict, switch in steps:
+                lines += [task, start + 8 * at, count, grain, int(grain < count), verdict, switch]
                 for entry in words:
                     if isinstance(entry, tuple) and isinstance(entry[0], _Home):
                         home, distance = entry
@@ -164,7 +189,9 @@ class Memory:
         return home.start - array.__array_interface__["data"][0]
 
     def address(self, home: _Home) -> int:
-        return home.start if home.offset < 0 else self.block_start + home.offset
+        if home.offset < 0:
+            return home.start
+        return (self.workspace_start if home.slot == -2 else self.block_start) + home.offset
 
     def segment(self, built: Any, rows: list[tuple[int, int]]) -> Segment:
         steps, count, places = built

@@ -19,8 +19,9 @@ from . import blas, pooling, source
 from .calls import call_of, complete
 from .compiling import address_of_text
 from .expressions import letter
+from .kernels import CONVOLUTIONS, KernelSteps, weight_of
 from .layout import Unfit
-from .memory import Memory, Slot
+from .memory import Slot
 
 __all__ = ["Plan"]
 
@@ -56,7 +57,7 @@ def loop(address, lo, hi):
 """
 
 
-class Plan(Memory):
+class Plan(KernelSteps):
     """One way to run a graph.
 
     Attributes:
@@ -91,6 +92,7 @@ class Plan(Memory):
                 self.enter(node, "attribute", None, self.attribute(node))
         for check in self.graph.meta.get("classes", ()):
             self.check_classes(*check)
+        self.check_weights()
         for node in self.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 continue
@@ -133,6 +135,8 @@ class Plan(Memory):
                 return
             if op.name in ("max_pool", "max_pool_backward") and self.pool(node):
                 return
+            if op.name in CONVOLUTIONS and self.convolve(node):
+                return
         elif (
             node.op == "call_function" and op.__name__ == "getitem" and node.args[0] in self.arrays
         ):
@@ -153,6 +157,22 @@ class Plan(Memory):
         at = verdict.__array_interface__["data"][0]
         words = [self.find(array), array.size, array.strides[0] // 8, classes, ignored, at]
         self.step(address_of_text(_CLASSES), words, 1, 1, at)
+
+    def check_weights(self) -> None:
+        """Steps that stop the program where a weight is not finite that a kernel takes for finite.
+
+        It cannot be done later: a program that stops must not have written anything.
+        """
+        aliases = passes.aliasing.Aliases(self.graph)
+        written: set[Any] = set()
+        self.tame = set()
+        for node in self.graph.nodes:
+            weight = weight_of(node)
+            if weight in self.arrays and aliases.of(weight) not in written:
+                if weight not in self.tame and self.arrays[weight].flags.c_contiguous:
+                    self.tame.add(weight)
+                    self.require_finite(self.arrays[weight])
+            written |= {aliases.of(target) for target in passes.aliasing.written_by(node)}
 
     def dynamic(self, node: Any) -> bool:
         """Whether a number depends on one that comes with the call."""
@@ -296,9 +316,11 @@ class Plan(Memory):
         ):
             return False
         a, b = self.arrays[args[0]], self.arrays[args[1]]
+        if node.target.name == "linear" and args[2] is not None:
+            return False
+        if self.multiply(node, [a, b]):
+            return True
         if node.target.name == "linear":
-            if args[2] is not None:
-                return False
             b = b.T
         elif node.target.name == "linear_weight_grad":
             a, b = _flat(a).T, _flat(b)

@@ -17,6 +17,7 @@ from ..interrupts import interrupts_wait
 from .calls import call_of
 from .expanding import expand
 from .expressions import POINTWISE
+from .kernels import CONVOLUTIONS
 from .layout import Unfit
 from .machine import execute
 from .memory import Segment
@@ -94,6 +95,7 @@ def _planned(node: Any) -> bool:
     """Whether a node's result is made by the program, so that it can lie in its block."""
     return "group" in node.meta or getattr(node.target, "name", "") in (
         "matmul",
+        *CONVOLUTIONS,
         "linear",
         "linear_weight_grad",
         "max_pool",

@@ -84,7 +84,10 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
         return NotImplemented
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), BFLOAT16)
     step, level = prod(c.kernel), _level(bias, c.groups * c.given)
-    for plan in reaching_plans(c, bias, out):
+    plans, all_reached = reaching_plans(c)
+    if not all_reached:
+        out[:] = level.astype(BFLOAT16).reshape(-1, *[1] * ndim)
+    for plan in plans:
         _run(plan, grad, weight, False, c.channels * c.given * step, step, level, out)
     return out
 

@@ -24,7 +24,15 @@ from coredispatch_cpu_numba.kernels.conv.plans import (
     weight_grad_plan,
 )
 
-__all__ = ["KERNELS", "LEAST", "forms_over", "reaching_plans"]
+__all__ = [
+    "KERNELS",
+    "LEAST",
+    "correlate",
+    "fit",
+    "forms_over",
+    "multiply_planes",
+    "reaching_plans",
+]
 
 _LEAST = 64
 _SPLIT = 200_000  # multiplications
@@ -79,7 +87,7 @@ def _options(*values: Any) -> list[tuple[int, ...]]:
     return [v if type(v) is tuple else (v,) if type(v) is int else tuple(v) for v in values]
 
 
-def _fit(*arrays: Any) -> bool:
+def fit(*arrays: Any) -> bool:
     """Whether the arrays are contiguous and of one floating dtype."""
     dtype = arrays[0].dtype
     if dtype not in FLOATS:
@@ -96,45 +104,58 @@ def _zeros(n: int, dtype: np.dtype[Any]) -> np.ndarray:
     return np.zeros(n, dtype)
 
 
-def _run(
-    plan: Plan, x: np.ndarray, weight: np.ndarray, group: int, step: int, bias: Any, out: np.ndarray
+def correlate(
+    plan: Plan,
+    x: np.ndarray,
+    weight: np.ndarray,
+    adjoint: bool,
+    bias: Any,
+    out: np.ndarray,
+    run: Callable[..., None] = Loop.__call__,
+    empty: Callable[..., np.ndarray] = np.empty,
 ) -> None:
-    """``out`` as sums of planes of ``x``; weights of a group and a channel lie apart as said."""
+    """``out`` as sums of planes of ``x``.
+
+    Args:
+        adjoint: whether the weights are those of the convolution that this one is the adjoint of
+        run: ``run(loop, *arguments)`` runs a loop, or keeps it to be run later
+        empty: makes the memory that is needed only meanwhile
+    """
     own, groups, channels = out.dtype, int(plan.target[1]), int(plan.target[3])
-    packed = np.empty(groups * channels * plan.taps.size, own)
-    _pack(own, 0, groups, weight, plan.weights, channels, group, step, packed)
+    apart = weight.size // groups, prod(weight.shape[1 + adjoint :])  # groups, channels
+    packed = empty(groups * channels * plan.taps.size, own)
+    run(_pack, own, 0, groups, weight, plan.weights, channels, *apart, packed)
     bias = _zeros(groups * channels, own) if bias is None else bias
     arguments = (x, packed, bias, out, plan.source, plan.phases, plan.taps, plan.target)
-    _correlate(own, plan.work, plan.units, *arguments, weight=16384)
+    run(_correlate, own, plan.work, plan.units, *arguments, weight=16384)
 
 
 def _forward(c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> np.ndarray:
     out = np.empty((c.images, c.groups * c.channels, *c.out[3 - ndim :]), x.dtype)
-    step = c.given * prod(c.kernel)
-    _run(forward_plan(c), x, weight, c.channels * step, step, bias, out)
+    correlate(forward_plan(c), x, weight, False, bias, out)
     return out
 
 
 def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> Any:
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), grad.dtype)
-    step = prod(c.kernel)
     # The planes are padded with zeros, and an infinite weight must not meet them.
     finite = _is_finite(weight)
     tame = weight if finite else np.where(np.isfinite(weight), weight, weight.dtype.type(0))
-    for plan in reaching_plans(c, bias, out):
-        _run(plan, grad, tame, c.channels * c.given * step, step, bias, out)
+    plans, all_reached = reaching_plans(c)
+    if not all_reached:
+        out[:] = 0 if bias is None else bias.reshape(-1, *[1] * ndim)
+    for plan in plans:
+        correlate(plan, grad, tame, True, bias, out)
     if not finite:
         _add_special(c, grad, weight, out, ndim)
     return out
 
 
-def reaching_plans(c: Convolution, bias: Any, out: np.ndarray) -> list[Plan]:
-    """The plans of the phases that windows reach; ``out`` is the bias where there are others."""
+def reaching_plans(c: Convolution) -> tuple[list[Plan], bool]:
+    """The plans of the phases that windows reach, and whether these are all phases."""
     plans = input_grad_plans(c)
     reaching = [plan for plan in plans if plan.taps.size]
-    if len(reaching) < len(plans):
-        out[:] = 0 if bias is None else bias.astype(out.dtype).reshape(-1, *[1] * (out.ndim - 2))
-    return reaching
+    return reaching, len(reaching) == len(plans)
 
 
 def _is_finite(x: np.ndarray) -> bool:
@@ -186,15 +207,26 @@ def _weight_grad(
 def _weight_sums(
     c: Convolution, grad: np.ndarray, input: np.ndarray, shape: tuple[int, ...], exact: bool
 ) -> np.ndarray:
-    plan, own = weight_grad_plan(c, exact), input.dtype
-    out = np.empty((plan.units // c.groups, *shape), own)
-    arguments = (grad, input, out, plan.source, plan.phases, plan.taps, plan.target)
-    _products(own, plan.work, plan.units, *arguments, weight=16384)
+    plan = weight_grad_plan(c, exact)
+    out = np.empty((plan.units // c.groups, *shape), input.dtype)
+    multiply_planes(plan, grad, input, out)
     return out[0] if len(out) == 1 else np.add.reduce(out, 0)
 
 
+def multiply_planes(
+    plan: Plan,
+    grad: np.ndarray,
+    x: np.ndarray,
+    out: np.ndarray,
+    run: Callable[..., None] = Loop.__call__,
+) -> None:
+    """``out`` as the gradients of the weight, one for each block of images."""
+    arguments = (grad, x, out, plan.source, plan.phases, plan.taps, plan.target)
+    run(_products, out.dtype, plan.work, plan.units, *arguments, weight=16384)
+
+
 def forms_over(
-    fit: Callable[..., bool],
+    fits: Callable[..., bool],
     forward: Callable[..., Any],
     backward: Callable[..., Any],
     weight_grad: Callable[..., Any],
@@ -202,7 +234,7 @@ def forms_over(
     """The operators of convolution, by name.
 
     Args:
-        fit: whether arrays have the layout and the dtype that the others take
+        fits: whether arrays have the layout and the dtype that the others take
         forward: ``(c, x, weight, bias, ndim)``
         backward: its adjoint, ``(c, grad, weight, bias, ndim)``
         weight_grad: ``(c, grad, x, shape)``
@@ -220,7 +252,7 @@ def forms_over(
         groups: int,
     ) -> Any:
         """``input`` correlated with ``weight``, plus ``bias``; transposed, the adjoint of that."""
-        if not (fit(input, weight) and (bias is None or fit(input, bias))):
+        if not (fits(input, weight) and (bias is None or fits(input, bias))):
             return NotImplemented
         ndim = input.ndim - 2
         stride, padding, dilation, more = _options(stride, padding, dilation, output_padding)
@@ -255,7 +287,7 @@ def forms_over(
         groups: int,
     ) -> Any:
         """The gradient of the input."""
-        if not fit(grad, weight):
+        if not fits(grad, weight):
             return NotImplemented
         options = _options(stride, padding, dilation)
         c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape)
@@ -273,7 +305,7 @@ def forms_over(
         groups: int,
     ) -> Any:
         """The gradient of the weight."""
-        if not fit(grad, input):
+        if not fits(grad, input):
             return NotImplemented
         options = _options(stride, padding, dilation)
         c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape)
@@ -288,5 +320,5 @@ def forms_over(
     }
 
 
-KERNELS: dict[str, Callable[..., Any]] = forms_over(_fit, _forward, _backward, _weight_grad)
+KERNELS: dict[str, Callable[..., Any]] = forms_over(fit, _forward, _backward, _weight_grad)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

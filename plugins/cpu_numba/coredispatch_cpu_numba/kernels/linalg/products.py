@@ -18,7 +18,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over"]
+__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply"]
 
 _LEAST = 1 << 15  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
@@ -48,10 +48,26 @@ def _serves() -> bool:
     return False
 
 
-def _multiplied(
-    a: np.ndarray, b: np.ndarray, bias: Any, rows: int, depth: int, columns: int, turned: str
+def multiply(
+    a: np.ndarray,
+    b: np.ndarray,
+    bias: Any,
+    rows: int,
+    depth: int,
+    columns: int,
+    turned: str,
+    *,
+    make: Callable[..., np.ndarray] = np.empty,
+    run: Callable[..., None] = Loop.__call__,
+    empty: Callable[..., np.ndarray] = np.empty,
 ) -> Any:
-    """``bias + a @ b`` of dense matrices; ``turned`` says which lie there as their transposed."""
+    """``bias + a @ b`` of dense matrices; ``turned`` says which lie there as their transposed.
+
+    Args:
+        make: makes the result, of a shape and a dtype
+        run: ``run(loop, *arguments)`` runs a loop, or keeps it to be run later
+        empty: makes the memory that is needed only meanwhile
+    """
     if rows < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or depth < _LEAST_DEPTH:
         return NotImplemented
     own = a.dtype
@@ -62,15 +78,16 @@ def _multiplied(
     elif not (is_dense(bias, 1) and bias.dtype == own and bias.shape == (columns,)):
         return NotImplemented
     slices, blocks = (depth + _DEPTH - 1) // _DEPTH, (rows + _ROWS - 1) // _ROWS
-    packed = np.empty(depth * (columns + _WIDTH), own)
+    packed = empty(depth * (columns + _WIDTH), own)
     pack = _pack_turned if "b" in turned else _pack
-    pack(own, depth * columns, slices, b, depth, columns, packed, grain=1)
-    out, edge = np.empty((rows, columns), own), np.empty(blocks * _ROWS * _WIDTH, own)
-    block = np.empty(blocks * _ROWS * _DEPTH if "a" in turned else 0, own)
-    run = _product_turned if "a" in turned else _product
+    run(pack, own, depth * columns, slices, b, depth, columns, packed, grain=1)
+    out = make((rows, columns), own)
+    edge = empty(blocks * _ROWS * _WIDTH, own)
+    block = empty(blocks * _ROWS * _DEPTH if "a" in turned else 0, own)
+    loop = _product_turned if "a" in turned else _product
     parts = min(4 * thread_count.wanted, blocks)
     given = (a, rows, depth, packed, columns, bias, out, edge, block)
-    run(own, rows * columns, blocks, *given, grain=(blocks + parts - 1) // parts)
+    run(loop, own, rows * columns, blocks, *given, grain=(blocks + parts - 1) // parts)
     return out
 
 
@@ -113,6 +130,6 @@ def forms_over(multiplied: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     return {"linear": linear, "linear_weight_grad": linear_weight_grad, "matmul": matmul}
 
 
-FORMS = forms_over(_multiplied)
+FORMS = forms_over(multiply)
 KERNELS: dict[str, Callable[..., Any]] = FORMS if _serves() else {}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
