@@ -24,7 +24,14 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import pairs, triples, unary
 from coredispatch.registry import Value, composite, primitive
-from coredispatch.registry.model.dtypes import DType, bool_, int64, result_type, scalar_dtype
+from coredispatch.registry.model.dtypes import (
+    DType,
+    Promotion,
+    bool_,
+    int64,
+    result_type,
+    scalar_dtype,
+)
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.model.value import dtype_of
@@ -242,25 +249,18 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
 accept_value_first(addcdiv)
 
 
-def _lerp_shape(self: Any, end: Any, weight: Any) -> tuple[int, ...]:
-    """Integers are refused, also beside a number that is none: the number only scales."""
-    dtype = promote.compute(*(x for x in (self, end, weight) if hasattr(x, "dtype")))
-    if dtype.category < 2:
-        raise DTypeError(
-            f"not defined for dtype {dtype.name}", fix="it takes floating point and complex numbers"
-        )
-    return broadcast(self, end, weight)
-
-
 @composite(
-    out=_lerp_shape, dtype=promote_float, samples=triples, dtypes="float+complex", inplace=True
+    out=broadcast,
+    dtype=Promotion("promote_float", to_float=True, scales=("weight",)),
+    samples=triples,
+    takes="float+complex",
+    inplace=True,
 )
 def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
     """Linear interpolation ``self + weight * (end - self)``.
 
     Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
     """
-    _lerp_shape(self, end, weight)
     start, end, weight = common(promote_float, self, end, weight)
     return narrow(
         _between(*(wide(x) if isinstance(x, Value) else x for x in (start, end, weight))), start

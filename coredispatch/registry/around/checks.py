@@ -479,8 +479,14 @@ _TYPE_CHECKS: dict[str, Any] = {
 def participants(op: Operator, args: tuple[Any, ...]) -> list[Any]:
     """The arguments that take part in promotion: tensors and the scalars in their places."""
     rule, params = op.dtype_rule, op.schema.params
-    skip = rule.skip if isinstance(rule, Promotion) else ()
-    found = [args[i] for i in op.tensors if args[i] is not None and params[i].name not in skip]
+    skip, scales = (rule.skip, rule.scales) if isinstance(rule, Promotion) else ((), ())
+    found = [
+        args[i]
+        for i in op.tensors
+        if args[i] is not None
+        and params[i].name not in skip
+        and not (params[i].name in scales and type(args[i]) in (int, float))
+    ]
     for position in op.lists:
         if op.schema.params[position].kind == "list[Tensor]":
             found.extend(args[position])

@@ -14,6 +14,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     Entry,
     check_view,
 )
+from coredispatch.registry.dispatch.raw_kernels import is_short
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
@@ -34,7 +35,8 @@ class InplaceEntry(Entry):
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
-        self.tensor_flags: list[bool] = []
+        self.whole: frozenset[DType] = frozenset()  # take an int of 32 bits so
+        self.number_flags: list[bool] = []  # per position: may hold a number instead
         self.copyto: Any = None
         self.strided: bool = True  # the backend has zero-copy strided views
 
@@ -120,7 +122,9 @@ class InplaceEntry(Entry):
                     return False
                 b = b.raw
             elif not (
-                (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]
+                (type(b) is float or type(b) is int)
+                and self.number_flags[1]
+                and (dtype in self.weak or (dtype in self.whole and is_short(b)))
             ):
                 return False
         raw = target.raw

@@ -20,6 +20,7 @@ from coredispatch.registry.dispatch.raw_kernels import (
     EffectEntry,
     RawEntry,
     ViewEntry,
+    is_short,
 )
 from coredispatch.registry.model.dtypes import float32
 from coredispatch.registry.model.value import Value, ViewLink, dtype_of, storage_of
@@ -143,7 +144,9 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     run, general, weak = kernel_context.run, RawEntry.call_two, chosen.weak
     usual = float32 if common or float32 in floats else None
     usual_weak = float32 if float32 in weak else None
+    whole = chosen.whole
     promotes = chosen.promotion != PROMOTE_NONE
+    numbers = promotes and chosen.number_flags[1]
 
     def call_two(a: Value, b: Any) -> Any:
         raw = a.raw
@@ -157,10 +160,14 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
                     dtype is usual or common or dtype in floats
                 ):
                     return general(entry, a, b)
-        elif promotes and (type(b) is float or type(b) is int):
+        elif numbers and (type(b) is float or type(b) is int):
             right = b
             dtype = a._dtype or dtype_of(a)
-            if dtype is not usual_weak and dtype not in weak:
+            if (
+                dtype is not usual_weak
+                and dtype not in weak
+                and not (dtype in whole and is_short(b))
+            ):
                 return general(entry, a, b)
         else:
             return general(entry, a, b)

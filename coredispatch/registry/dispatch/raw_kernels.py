@@ -28,6 +28,8 @@ from coredispatch.registry.model.value import (
 )
 from coredispatch.registry.wiring import HOOKS
 
+_SHORT = 1 << 31
+
 
 class Agreement:
     """What two tensors that have dimensions compute in, by their dtypes."""
@@ -36,6 +38,11 @@ class Agreement:
         self.one: DType = one
         self.other: DType = other
         self.common: DType = common
+
+
+def is_short(number: Any) -> bool:
+    """Whether a number is an int of 32 bits: those of int32 and int64 hold it as it is."""
+    return type(number) is int and -_SHORT <= number < _SHORT
 
 
 class RawEntry(Entry):
@@ -48,6 +55,7 @@ class RawEntry(Entry):
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
+        self.whole: frozenset[DType] = frozenset()  # take an int of 32 bits so
         self.wrap: Any = HOOKS.value_type
         self.out_keys: int = 0
         self.array_type: Any = None
@@ -64,7 +72,8 @@ class RawEntry(Entry):
         self.recent: Agreement | None = None  # what was found there last
         self.cast: Any = None  # (array, dtype) -> array, once there are such
         self.cast_context: KernelContext | None = None
-        self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
+        self.tensor_flags: list[bool] = []  # per position: may hold a tensor to be promoted
+        self.number_flags: list[bool] = []  # per position: may hold a number instead
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
         self.nontensor: bool = False  # two parameters: a tensor not to be promoted, and no tensor
@@ -144,10 +153,11 @@ class RawEntry(Entry):
                                 right = entry.converted(b, other, known)
                 elif (
                     (type(b) is float or type(b) is int)
-                    and entry.tensor_flags[1]
+                    and entry.number_flags[1]
                     and entry.promotion != PROMOTE_NONE
                 ):
-                    direct = (dtype_of(a) if a._dtype is None else a._dtype) in entry.weak
+                    dtype = dtype_of(a) if a._dtype is None else a._dtype
+                    direct = dtype in entry.weak or (dtype in entry.whole and is_short(b))
             if direct:
                 kernel_context = entry.kernel_context
                 if kernel_context is None:
@@ -244,7 +254,11 @@ class RawEntry(Entry):
             ):
                 if promotion == PROMOTE_NONE:
                     raws.append(HOOKS.scalar(self, position, argument))
-                elif first in self.weak and (type(argument) is float or type(argument) is int):
+                elif (
+                    (type(argument) is float or type(argument) is int)
+                    and self.number_flags[position]
+                    and (first in self.weak or (first in self.whole and is_short(argument)))
+                ):
                     raws.append(argument)
                 else:
                     return self.promoted(args)

@@ -32,7 +32,15 @@ from coredispatch.registry.dispatch.raw_kernels import (
 from coredispatch.registry.dispatch.rules import Resolution, applies, walk
 from coredispatch.registry.dispatch.table import TABLE, Snapshot
 from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel
-from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
+from coredispatch.registry.model.dtypes import (
+    ALL_DTYPES,
+    DType,
+    Promotion,
+    bfloat16,
+    bool_,
+    int32,
+    int64,
+)
 from coredispatch.registry.model.errors import OpError
 from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.value import Value, dtype_of, storage_of
@@ -43,6 +51,7 @@ __all__ = ["build", "resolve"]
 FLOATS = frozenset(d for d in ALL_DTYPES if d.is_floating_point or d.is_complex)
 # Array libraries know bfloat16 as a foreign dtype, which a Python number promotes to float32.
 WEAK = FLOATS - {bfloat16}
+WHOLE = frozenset({int32, int64})
 
 
 def resolve(op: Dispatcher, keys: int, mask: int) -> Entry:
@@ -124,6 +133,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context
     _promotion(entry, op)
+    entry.whole = _whole(op, backend)
     if op.taken is not None and entry.promotion == PROMOTE_NONE:
         entry.checked, entry.taken = op.tensors[0], op.taken
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
@@ -226,13 +236,25 @@ def _promotion(entry: Any, op: Operator) -> None:
         entry.weak = WEAK & op.taken
         if entry.promotion == PROMOTE_COMMON or op.arity == 1:
             entry.promotion = PROMOTE_FLOAT
-    if not any(p.is_tensor and p.scalar for p in op.schema.params):
-        entry.weak = frozenset()  # a number goes where the types are looked at, and is refused
     # What is written to is never the operand of a promotion: a copy would be written to.
     skip = (*rule.skip, *op.mutates) if isinstance(rule, Promotion) else ()
-    entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
+    params = op.schema.params
+    tensors = [p.is_tensor and p.name not in skip for p in params]
+    # Another number goes where the types are looked at, and is refused.
+    entry.number_flags = [flag and p.scalar for flag, p in zip(tensors, params)]
     if isinstance(entry, RawEntry):
+        entry.tensor_flags = tensors
         entry.optional = [p.optional or p.default is None for p in op.schema.params]
+
+
+def _whole(op: Operator, backend: Backend) -> frozenset[DType]:
+    """The dtypes of tensors beside which an int may stand as it is."""
+    rule = op.dtype_rule
+    if not isinstance(rule, Promotion) or rule.to_float or op.fits:
+        return frozenset()
+    taken = WHOLE if op.taken is None else WHOLE & op.taken
+    # Where the library has another dtype for numbers, the backend makes something else of them.
+    return frozenset(dtype for dtype in taken if type(backend.scalar(1, dtype)) is int)
 
 
 def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -312,6 +334,7 @@ def _inplace_over(
     entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
     entry.copyto, entry.strided = copyto, strided
     _promotion(entry, functional)
+    entry.whole = inner.whole if isinstance(inner, RawEntry) else frozenset()
     rule = functional.dtype_rule
     kernel = inner.record
     if (

@@ -371,11 +371,12 @@ class Promotion:
         to_float: bool and integer inputs become the default floating dtype.
         result: the dtype of the result where it differs from the computing one (comparisons).
         skip: names of tensor parameters that neither take part nor are cast (conditions).
+        scales: names of parameters whose real numbers do not take part: they only scale.
         keeps_half: half precision of the first tensor stays beside float32 (weights of norms).
         name: how the rule is shown.
     """
 
-    __slots__ = ("keeps_half", "name", "result", "skip", "to_float")
+    __slots__ = ("keeps_half", "name", "result", "scales", "skip", "to_float")
 
     def __init__(
         self,
@@ -384,6 +385,7 @@ class Promotion:
         to_float: bool = False,
         result: DType | None = None,
         skip: tuple[str, ...] = (),
+        scales: tuple[str, ...] = (),
         keeps_half: bool = False,
     ) -> None:
         self.name = name
@@ -391,6 +393,7 @@ class Promotion:
         self.to_float = to_float
         self.result = result
         self.skip = skip
+        self.scales = scales
 
     def __repr__(self) -> str:
         return self.name

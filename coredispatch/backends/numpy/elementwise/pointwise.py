@@ -30,8 +30,9 @@ def _checked(ufunc: np.ufunc) -> Callable[..., Any]:
     quiet = silent_binary(ufunc)
 
     def kernel(a: Any, b: Any, out: Any = None) -> Any:
-        kind = b.dtype.kind if type(b) is np.ndarray else a.dtype.kind
-        if kind in "iub" and not np.all(b) and np.size(a):
+        array = type(b) is np.ndarray
+        kind = b.dtype.kind if array else a.dtype.kind
+        if kind in "iub" and not (np.all(b) if array else b) and np.size(a):
             raise ZeroDivisionError("integer division or modulo by zero")
         return quiet(a, b, out)
 
@@ -348,6 +349,20 @@ def nextafter(a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
+@silent
+def lerp(start: np.ndarray, end: np.ndarray, weight: Any, out: Any = None) -> Any:
+    """``start + weight * (end - start)`` from the nearer end, by a number."""
+    if isinstance(weight, np.ndarray) or start.dtype != end.dtype or start.dtype.kind not in "fc":
+        return NotImplemented
+    if start.itemsize == 2:  # computed in float32
+        return NotImplemented
+    distance = np.subtract(end, start)
+    room = distance if distance.ndim else None
+    if abs(weight) < 0.5:
+        return np.add(start, np.multiply(distance, weight, room), out)
+    return np.subtract(end, np.multiply(distance, 1 - weight, room), out)
+
+
 _BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -409,6 +424,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "tanh_backward": tanh_backward,
     "where": where,
     "clamp": clamp,
+    "lerp": lerp,
     "view_as_real": view_as_real,
     "view_as_complex": view_as_complex,
     "conj_physical": conj_physical,
