@@ -285,3 +285,27 @@ def test_a_tensor_without_dimensions_serves_for_a_number(call) -> None:
     for refused in (cd.tensor([0.5]), cd.tensor(0.5, requires_grad=True)):
         with pytest.raises(cd.DTypeError, match="must be"):
             call(x, refused)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("number", [0, 1, -1, 127, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "eq", "lt", "bitwise_and", "remainder"])
+def test_an_operand_is_as_a_tensor_of_it(name: str, number: int, dtype: str) -> None:
+    """Out of place and in place, on both sides of what 32 bits hold."""
+    if name == "remainder" and not np.int64(number).astype(dtype):
+        return
+    x = t(-3, 0, 5, 100).to(dtype=dtype)
+    beside = cd.tensor(number, dtype="int64").to(dtype=dtype)
+    wanted = getattr(cd, name)(x, beside)
+    got = getattr(cd, name)(x, number)
+    assert got.dtype is wanted.dtype and got.tolist() == wanted.tolist()
+    written = getattr(x.clone(), f"{name}_")(number)
+    assert written.dtype is x.dtype and written.tolist() == wanted.to(dtype=dtype).tolist()
+
+
+def test_a_number_is_no_tensor() -> None:
+    """Where an operator takes numbers for some arguments, it refuses them for the others."""
+    with pytest.raises(TypeError, match=r"'end' must be Tensor"):
+        cd.lerp(cd.zeros(3), 2.0, 0.5)
+    with pytest.raises(TypeError, match=r"int64"):
+        cd.lerp(t(1), t(2), 0.5)

@@ -28,6 +28,8 @@ from coredispatch.registry.model.dtypes import (
     DType,
     Promotion,
     bool_,
+    float32,
+    float64,
     int64,
     result_type,
     scalar_dtype,
@@ -261,6 +263,8 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
 
     Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
     """
+    if not isinstance(weight, (Value, complex)) and self.dtype is end.dtype in (float32, float64):
+        return _between(self, end, weight)
     start, end, weight = common(promote_float, self, end, weight)
     return narrow(
         _between(*(wide(x) if isinstance(x, Value) else x for x in (start, end, weight))), start

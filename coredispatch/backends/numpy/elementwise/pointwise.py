@@ -349,20 +349,6 @@ def nextafter(a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
-@silent
-def lerp(start: np.ndarray, end: np.ndarray, weight: Any, out: Any = None) -> Any:
-    """``start + weight * (end - start)`` from the nearer end, by a number."""
-    if isinstance(weight, np.ndarray) or start.dtype != end.dtype or start.dtype.kind not in "fc":
-        return NotImplemented
-    if start.itemsize == 2:  # computed in float32
-        return NotImplemented
-    distance = np.subtract(end, start)
-    room = distance if distance.ndim else None
-    if abs(weight) < 0.5:
-        return np.add(start, np.multiply(distance, weight, room), out)
-    return np.subtract(end, np.multiply(distance, 1 - weight, room), out)
-
-
 _BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -424,7 +410,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "tanh_backward": tanh_backward,
     "where": where,
     "clamp": clamp,
-    "lerp": lerp,
     "view_as_real": view_as_real,
     "view_as_complex": view_as_complex,
     "conj_physical": conj_physical,
