@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _i64 = ir.IntType(64)
+_LINE = 8  # words of a cache line
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), -1)
 _WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
 # the instruction that tells the CPU that this is a spin loop, and its operand
@@ -198,6 +199,8 @@ def stack_words(count: int) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             words = cgutils.alloca_once(builder, ir.ArrayType(_i64, count))
+            if count >= _LINE:
+                words.align = 8 * _LINE  # so that no vector lies on two cache lines
             return builder.ptrtoint(words, _i64)
 
         return types.intp(), codegen

@@ -17,12 +17,17 @@ from numba.extending import intrinsic
 
 __all__ = [
     "Machine",
+    "below",
     "byte_tile",
     "copied",
     "dot_tile",
     "halved",
+    "load_some",
     "machine",
     "product_tile",
+    "splat",
+    "store_some",
+    "suffix",
     "turned",
 ]
 
@@ -60,7 +65,7 @@ def _size(kind: ir.Type) -> int:
     return {"float": 4, "double": 8, "i16": 2}[str(kind.element)]
 
 
-def _suffix(kind: ir.Type) -> str:
+def suffix(kind: ir.Type) -> str:
     """What names of LLVM's functions of ``kind`` end in."""
     return f"v{kind.count}{'i' if _size(kind) == 2 else 'f'}{8 * _size(kind)}"
 
@@ -69,7 +74,7 @@ def _load(builder: Any, data: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Va
     return builder.load(_vector_at(builder, data, index, kind), align=_size(kind))
 
 
-def _splat(builder: Any, value: ir.Value, kind: ir.Type) -> ir.Value:
+def splat(builder: Any, value: ir.Value, kind: ir.Type) -> ir.Value:
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
     return builder.shuffle_vector(first, first, zeros)
@@ -77,9 +82,9 @@ def _splat(builder: Any, value: ir.Value, kind: ir.Type) -> ir.Value:
 
 def _fma(builder: Any, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     kind = x.type
-    suffix = _suffix(kind)
+    name = f"llvm.fmuladd.{suffix(kind)}"
     signature = ir.FunctionType(kind, [kind] * 3)
-    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.fmuladd.{suffix}")
+    function = cgutils.get_or_insert_function(builder.module, signature, name)
     return builder.call(function, [x, y, z])
 
 
@@ -122,7 +127,7 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
             sums = []
             for m in range(rows):
                 level = builder.load(builder.gep(bias, [builder.add(first, word(m))]))
-                level = _splat(builder, level, kind)
+                level = splat(builder, level, kind)
                 sums += [cgutils.alloca_once_value(builder, level) for _ in range(vectors)]
             with cgutils.for_range(builder, count) as loop:
                 place = builder.add(at, builder.load(builder.gep(offsets, [loop.index])))
@@ -133,7 +138,7 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
                 row = builder.add(start, builder.mul(loop.index, word(rows)))
                 for m in range(rows):
                     weight = builder.load(builder.gep(w, [builder.add(row, word(m))]))
-                    weight = _splat(builder, weight, kind)
+                    weight = splat(builder, weight, kind)
                     for v in range(vectors):
                         total = sums[m * vectors + v]
                         value = _fma(builder, weight, given[v], builder.load(total))
@@ -210,9 +215,8 @@ def dot_tile(rows: int, taps: int, lanes: int) -> Any:
 def _across(builder: Any, vector: ir.Value) -> ir.Value:
     """The sum of the elements of ``vector``, halves added to halves."""
     element = vector.type.element
-    suffix = _suffix(vector.type)
     signature = ir.FunctionType(element, [element, vector.type])
-    name = f"llvm.vector.reduce.fadd.{suffix}"
+    name = f"llvm.vector.reduce.fadd.{suffix(vector.type)}"
     function = cgutils.get_or_insert_function(builder.module, signature, name)
     return builder.call(function, [element(-0.0), vector], fastmath=("reassoc",))
 
@@ -251,32 +255,37 @@ def _copy_rest(
     builder: Any, out: ir.Value, x: ir.Value, at: ir.Value, count: ir.Value, kind: ir.Type
 ) -> None:
     """Copy ``count`` elements, fewer than a vector of ``kind`` has."""
-    mask = _below(builder, count, 0, kind)
-    value = _load_some(builder, _vector_at(builder, x, at, kind), mask)
-    _store_some(builder, value, _vector_at(builder, out, at, kind), mask)
+    mask = below(builder, count, 0, kind)
+    value = load_some(builder, _vector_at(builder, x, at, kind), mask)
+    store_some(builder, value, _vector_at(builder, out, at, kind), mask)
 
 
-def _below(builder: Any, count: ir.Value, first: int, kind: ir.Type) -> ir.Value:
+def below(builder: Any, count: ir.Value, first: int, kind: ir.Type) -> ir.Value:
     """The mask of those elements of a vector that starts at ``first`` that are below ``count``."""
     short = ir.IntType(32)
     numbers = ir.VectorType(short, kind.count)
-    limit = _splat(builder, builder.trunc(count, short), numbers)
+    limit = splat(builder, builder.trunc(count, short), numbers)
     places = ir.Constant(numbers, list(range(first, first + kind.count)))
     return builder.icmp_signed("<", places, limit)
 
 
-def _load_some(builder: Any, source: ir.Value, mask: ir.Value) -> ir.Value:
+def load_some(
+    builder: Any, source: ir.Value, mask: ir.Value, others: ir.Value | None = None
+) -> ir.Value:
+    """The elements at ``source`` that ``mask`` has; of the ``others``, 0 unless they are given."""
     kind, short = source.type.pointee, ir.IntType(32)
-    name = f"llvm.masked.load.{_suffix(kind)}.p0"
+    name = f"llvm.masked.load.{suffix(kind)}.p0"
     signature = ir.FunctionType(kind, [source.type, short, mask.type, kind])
     load = cgutils.get_or_insert_function(builder.module, signature, name)
-    nothing = ir.Constant(kind, [kind.element(0)] * kind.count)
-    return builder.call(load, [source, short(_size(kind)), mask, nothing])
+    if others is None:
+        others = ir.Constant(kind, [kind.element(0)] * kind.count)
+    return builder.call(load, [source, short(_size(kind)), mask, others])
 
 
-def _store_some(builder: Any, value: ir.Value, target: ir.Value, mask: ir.Value) -> None:
+def store_some(builder: Any, value: ir.Value, target: ir.Value, mask: ir.Value) -> None:
+    """Write the elements of ``value`` that ``mask`` has to ``target``."""
     kind, short = value.type, ir.IntType(32)
-    name = f"llvm.masked.store.{_suffix(kind)}.p0"
+    name = f"llvm.masked.store.{suffix(kind)}.p0"
     signature = ir.FunctionType(ir.VoidType(), [kind, target.type, short, mask.type])
     store = cgutils.get_or_insert_function(builder.module, signature, name)
     builder.call(store, [value, target, short(_size(kind)), mask])
@@ -343,16 +352,16 @@ def halved(lanes: int) -> Any:
                 needed = builder.sub(builder.add(rest, rest), word(1))
                 place = builder.add(done, done)
                 low, high = (
-                    _load_some(
+                    load_some(
                         builder,
                         _vector_at(builder, x, builder.add(place, word(first)), kind),
-                        _below(builder, needed, first, kind),
+                        below(builder, needed, first, kind),
                     )
                     for first in (0, lanes)
                 )
                 value = builder.shuffle_vector(low, high, evens)
                 target = _vector_at(builder, out, done, kind)
-                _store_some(builder, value, target, _below(builder, rest, 0, kind))
+                store_some(builder, value, target, below(builder, rest, 0, kind))
             return context.get_dummy_value()
 
         return types.void(out, to, x, at, count), codegen

@@ -189,9 +189,8 @@ def test_sums_around_a_dimension(dtype: Any) -> None:
     for name, function in (("sum", np.sum), ("mean", np.mean)):
         for dims in ((0, 2, 3), (3, 0, -2)):
             for keepdim in (False, True):
-                assert WHEN[name](x, dims, keepdim, None)
                 ours = KERNELS[name](x, dims, keepdim, None)
                 close(ours, function(x.astype(np.float64), (0, 2, 3), keepdims=keepdim), dtype)
-    assert not WHEN["sum"](x, (0, 2), False, None)
-    assert not WHEN["sum"](x, (0, 1, 1), False, None)
-    assert not WHEN["sum"](x, (0, 2, 9), False, None)
+    assert KERNELS["sum"](x, (0, 2), False, None) is NotImplemented
+    assert KERNELS["sum"](x, (0, 1, 1), False, None) is NotImplemented
+    assert KERNELS["sum"](x, (0, 2, 9), False, None) is NotImplemented

@@ -128,15 +128,18 @@ def _totals(name: str) -> Callable[..., Any]:
     return kernel
 
 
-def _rows(name: str) -> Callable[..., Any]:
-    short, long = f"{name}_short", f"{name}_long"
+def _softmax(name: str) -> Callable[..., Any]:
+    """Of the rows or columns of a matrix."""
+    short, long, columns = f"{name}_short", f"{name}_long", f"{name}_columns"
 
     def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
-        small = x.size <= _MOST_EXPONENTIALS
-        if small and x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None:
+        if x.size <= _MOST_EXPONENTIALS and x.ndim == 2 and -2 <= dim < 2 and dtype is None:
             f = _functions(x)
             if f is not None:
-                function = f[short if x.shape[1] < _VECTOR else long]
+                if dim == 0 or dim == -2:
+                    function = f[columns]
+                else:
+                    function = f[short if x.shape[1] < _VECTOR else long]
                 if function is not None:
                     out = np.empty(x.shape, x.dtype)
                     function(x, out)
@@ -267,10 +270,10 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "cross_entropy_backward": cross_entropy_backward,
     "layer_norm": layer_norm,
     "linear": linear,
-    "log_softmax": _rows("log_softmax"),
+    "log_softmax": _softmax("log_softmax"),
     "log_softmax_backward": _rows_backward("log_softmax_backward"),
     "mean": _totals("mean"),
-    "softmax": _rows("softmax"),
+    "softmax": _softmax("softmax"),
     "softmax_backward": _rows_backward("softmax_backward"),
     "sum": _totals("sum"),
     "threshold_backward": threshold_backward,

@@ -18,13 +18,12 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from coredispatch_cpu_numba.building import build
+from coredispatch_cpu_numba.atomics import address_of, array_at
+from coredispatch_cpu_numba.building import build, compiled
 from coredispatch_cpu_numba.compilation import REDUCTION
 from coredispatch_cpu_numba.elementary.derived import elementary
-from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.loops.activation.softmax import store_exp_of, sum_exp_of
-from coredispatch_cpu_numba.loops.reduction.sums import extreme_of
-from coredispatch_cpu_numba.spans import row_of
+from coredispatch_cpu_numba.layout import COLUMNS
+from coredispatch_cpu_numba.loops.activation.softmax import columns_of, rows_of
 
 __all__ = ["FUNCTIONS", "compile_function"]
 
@@ -144,46 +143,60 @@ def _char(x):
     return "f" if x.dtype == types.float32 else "d"
 
 
-def _top(row):
-    """The largest element, or NaN."""
+def _flat(x):
+    """The elements of a contiguous array in a row."""
 
 
-@overload(_top, inline="always")
-def _top_of(row):
-    extreme = extreme_of(_char(row), "amax")
-    return lambda row: extreme(row)
+@overload(_flat, inline="always")
+def _flat_of(x):
+    return lambda x: array_at(address_of(x), x.size, x)
 
 
-def _store_exp(row, shift, out):
-    """Write ``exp(row - shift)``, and return its sum."""
+def _rows_by(build):
+    """A function of two matrices, by the loop over rows that ``build`` makes for a dtype."""
+
+    def run(x, out):
+        """Run it."""
+
+    @overload(run, inline="always")
+    def run_of(x, out):
+        loop = compiled(fastmath={"contract"})(build(_char(x)))
+        return lambda x, out: loop(_flat(x), x.shape[1], _flat(out), 0, x.shape[0])
+
+    return run
 
 
-@overload(_store_exp, inline="always")
-def _store_exp_of(row, shift, out):
-    store = store_exp_of(_char(row))
-    return lambda row, shift, out: store(row, shift, out)
+def _columns_by(build):
+    """As ``_rows_by``, by a loop over tiles of columns."""
+
+    def run(x, out):
+        """Run it."""
+
+    @overload(run, inline="always")
+    def run_of(x, out):
+        loop = compiled(fastmath={"contract"})(build(_char(x)))
+
+        def run_loop(x, out):
+            tiles = (x.shape[1] + COLUMNS - 1) // COLUMNS
+            loop(_flat(x), x.shape[0], x.shape[1], tiles, _flat(out), 0, tiles)
+
+        return run_loop
+
+    return run
 
 
-def _sum_exp(row, shift):
-    """The sum of ``exp(row - shift)``."""
-
-
-@overload(_sum_exp, inline="always")
-def _sum_exp_of(row, shift):
-    total = sum_exp_of(_char(row))
-    return lambda row, shift: total(row, shift)
+_softmax_rows, _softmax_columns = _rows_by(rows_of(False)), _columns_by(columns_of(False))
+_log_softmax_rows, _log_softmax_columns = _rows_by(rows_of(True)), _columns_by(columns_of(True))
 
 
 @_compiled(2, 2)
 def softmax_long(x, out):
-    full_vectors()
-    n = x.shape[1]
-    given, results = x.reshape(x.size), out.reshape(out.size)
-    for i in range(x.shape[0]):
-        row, result = row_of(given, i, n), row_of(results, i, n)
-        factor = 1.0 / _store_exp(row, _top(row), result)
-        for j in range(n):
-            result[j] *= factor
+    _softmax_rows(x, out)
+
+
+@_compiled(2, 2)
+def softmax_columns(x, out):
+    _softmax_columns(x, out)
 
 
 @_compiled(2, 2)
@@ -207,15 +220,12 @@ def softmax_short(x, out):
 
 @_compiled(2, 2)
 def log_softmax_long(x, out):
-    full_vectors()
-    n = x.shape[1]
-    given, results = x.reshape(x.size), out.reshape(out.size)
-    for i in range(x.shape[0]):
-        row, result = row_of(given, i, n), row_of(results, i, n)
-        top = _top(row)
-        below = math.log(_sum_exp(row, top))
-        for j in range(n):
-            result[j] = (row[j] - top) - below
+    _log_softmax_rows(x, out)
+
+
+@_compiled(2, 2)
+def log_softmax_columns(x, out):
+    _log_softmax_columns(x, out)
 
 
 @_compiled(2, 2)

@@ -28,6 +28,13 @@ def _tiles(outer: int, inner: int, size: int) -> tuple[int, int]:
     return tiles(outer, inner, size >= _SPLIT and thread_count.wanted > 1)
 
 
+@lru_cache(maxsize=1024)
+def _plan(shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
+    """``(outer, n, inner)`` and the result's shape; None where ``dim`` are no neighbours."""
+    spans = along(shape, dim)
+    return spans and (*spans, reduced(shape, dim, keepdim))
+
+
 def _sum(mean: bool) -> Kernel:
     name = "mean" if mean else "sum"
     rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
@@ -37,33 +44,51 @@ def _sum(mean: bool) -> Kernel:
     narrow = Loop("reduction.sums", "sum_strips", _SPLIT)
     beside = Loop("reduction.sums", "sum_around", _SPLIT)
 
-    def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
-        spans = along(self.shape, dim)
+    few_rows, few_columns = rows.compiled, columns.compiled
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> Any:
+        if dtype is not None or not is_dense(self, 1):
+            return NotImplemented
+        plan = _plan(self.shape, dim, keepdim)
         size, own = self.size, self.dtype
-        if spans is None:
-            outer, n, inner = around(self.shape, dim) or _NOTHING
-            out = np.empty(reduced(self.shape, dim, keepdim), own)
-            beside(own, size, n, self, n, inner, int(mean), out, weight=outer * inner)
-            return out
-        outer, n, inner = spans
+        if plan is None:
+            return sum_around(self, dim, keepdim)
+        outer, n, inner, shape = plan
         if outer == 1 and 1 < inner < NARROW and size >= _FEW:
             height, count = strips(n, 4096)
             parts = np.empty((count, inner))
             narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
             total = np.add.reduce(parts, 0)
-            shape = reduced(self.shape, dim, keepdim)
             return (total / n if mean else total).astype(own).reshape(shape)
-        out = np.empty(reduced(self.shape, dim, keepdim), own)
+        out = np.empty(shape, own)
         if inner > 1:
             tile, count = _tiles(outer, inner, size)
-            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
-        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
+            if size < _SPLIT or thread_count.wanted == 1:  # Loop.__call__ written out
+                launch, task, _ = few_columns[own]
+                count *= outer
+                launch(self, n, inner, tile, count // outer, out, count, count, task, 0)
+            else:
+                columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        elif size < _SPLIT or thread_count.wanted == 1:
+            launch, task, _ = few_rows[own]
+            launch(self, n, out, outer, outer, task, 0)
+        elif outer > 1:
             rows(own, size, outer, self, n, out, weight=n)
         else:  # the same additions in the same order, block by block
             count = (n + BLOCK - 1) // BLOCK
             parts = np.empty(count)
             blocks(own, size, count, self, parts, weight=BLOCK)
             fold(own, count, 1, parts, n, out)
+        return out
+
+    def sum_around(self: np.ndarray, dim: Any, keepdim: bool) -> Any:
+        """All dimensions but one in the middle; shorter rows are no work for vectors."""
+        spans = around(self.shape, dim)
+        if spans is None or spans[2] < 16:
+            return NotImplemented
+        outer, n, inner = spans
+        out = np.empty(reduced(self.shape, dim, keepdim), self.dtype)
+        beside(self.dtype, self.size, n, self, n, inner, int(mean), out, weight=outer * inner)
         return out
 
     kernel.__name__ = name
@@ -79,13 +104,6 @@ def prod(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.nda
 
 
 _prod_rows = Loop("reduction.sums", "prod_rows", _SPLIT)
-
-
-@lru_cache(maxsize=1024)
-def _plan(shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
-    """``(outer, n, inner)`` and the result's shape; None where ``dim`` are no neighbours."""
-    spans = along(shape, dim)
-    return spans and (*spans, reduced(shape, dim, keepdim))
 
 
 def _extreme(name: str) -> Kernel:
@@ -145,15 +163,6 @@ def _arg(name: str) -> Kernel:
     return kernel
 
 
-def _accepts_sum(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
-    if dtype is not None or not is_dense(self, _LEAST_TOTAL):
-        return False
-    if along(self.shape, dim) is not None:
-        return True
-    spans = around(self.shape, dim)
-    return spans is not None and spans[2] >= 16  # shorter rows are no work for vectors
-
-
 def _accepts_rows(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
     if dtype is not None or not is_dense(self, _LEAST):
         return False
@@ -184,8 +193,6 @@ KERNELS: dict[str, Kernel] = {
     "argmin": _arg("argmin"),
 }
 WHEN: dict[str, Callable[..., bool]] = {
-    "sum": _accepts_sum,
-    "mean": _accepts_sum,
     "prod": _accepts_rows,
     "argmax": _accepts_arg,
     "argmin": _accepts_arg,

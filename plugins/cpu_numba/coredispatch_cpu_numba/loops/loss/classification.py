@@ -11,18 +11,21 @@ reported through ``bad[0]`` and read from nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.building import compiled
+from coredispatch_cpu_numba.atomics import array_at, stack_words
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
-from coredispatch_cpu_numba.intrinsics import choose, full_vectors, largest
+from coredispatch_cpu_numba.intrinsics import choose, full_vectors
 from coredispatch_cpu_numba.layout import COLUMNS
-from coredispatch_cpu_numba.loops.activation.softmax import store_exp_of, sum_exp_of
-from coredispatch_cpu_numba.loops.reduction.sums import extreme_of
-from coredispatch_cpu_numba.spans import add_to, copy, fill, item, part, row_of
+from coredispatch_cpu_numba.loops.activation.softmax import (
+    exponential_strips_of,
+    store_exp_of,
+    sum_exp_of,
+)
+from coredispatch_cpu_numba.spans import add_to, fill, item, part, row_of
+from coredispatch_cpu_numba.tails import fold_of
 
 __all__ = ["LOOPS"]
 
@@ -30,7 +33,7 @@ __all__ = ["LOOPS"]
 def _cross_entropy(char: str) -> Callable[..., None]:
     """``log sum exp(row) - row[target]``"""
     T, zero, log = elementary[char].T, elementary[char].T(0.0), elementary[char].log
-    extreme, sum_exp = extreme_of(char, "amax"), sum_exp_of(char)
+    extreme, sum_exp = fold_of(char, "top"), sum_exp_of(char)
 
     def loop(x, target, n, ignored, out, bad, lo, hi):
         full_vectors()
@@ -51,7 +54,7 @@ def _cross_entropy(char: str) -> Callable[..., None]:
 def _cross_entropy_backward(char: str) -> Callable[..., None]:
     """``(softmax - onehot(target)) grad``, ``grad`` one number per row"""
     T, zero = elementary[char].T, elementary[char].T(0.0)
-    extreme, store_exp = extreme_of(char, "amax"), store_exp_of(char)
+    extreme, store_exp = fold_of(char, "top"), store_exp_of(char)
 
     def loop(grad, x, target, n, ignored, out, bad, lo, hi):
         full_vectors()
@@ -85,63 +88,23 @@ def _fold(char: str) -> Callable[..., None]:
     return loop
 
 
-def _exponentials_of(char: str) -> Callable[..., Any]:
-    """``exponentials(x, base, inner, n, shift, total, wide, store, out)`` of a tile.
-
-    The largest logit of each position goes to ``shift``, the sum of ``exp(logit - shift)`` to
-    ``total``; the exponentials themselves to ``out`` where that is to ``store`` them.
-    """
-    e = elementary[char]
-    exp, zero = e.exp, e.T(0.0)
-
-    @compiled(fastmath={"contract"})
-    def exponentials(x, base, inner, n, shift, total, wide, store, out):
-        full_vectors()
-        width = shift.size
-        copy(shift, part(x, base, base + width))
-        for i in range(1, n):
-            row = part(x, base + i * inner, base + i * inner + width)
-            for j in range(width):
-                shift[j] = largest(shift[j], row[j])
-        fill(total, zero)
-        fill(wide, 0.0)
-        for i in range(n):
-            at = base + i * inner
-            row = part(x, at, at + width)
-            if store:
-                result = part(out, at, at + width)
-                for j in range(width):
-                    value = exp(row[j] - shift[j])
-                    result[j] = value
-                    total[j] += value
-            else:
-                for j in range(width):
-                    total[j] += exp(row[j] - shift[j])
-            if i % 128 == 127:
-                for j in range(width):
-                    wide[j] += total[j]
-                    total[j] = zero
-        if n > 127:
-            for j in range(width):
-                total[j] = wide[j] + total[j]
-
-    return exponentials
-
-
 def _positions(char: str) -> Callable[..., None]:
     T, zero, log = elementary[char].T, elementary[char].T(0.0), elementary[char].log
-    exponentials = _exponentials_of(char)
+    sums, dtype, reserve = (
+        exponential_strips_of(char, False),
+        np.dtype(char).type,
+        stack_words(COLUMNS),
+    )
 
     def loop(x, target, n, inner, tiles, ignored, out, bad, lo, hi):
         full_vectors()
-        shifts, totals = np.empty(COLUMNS, out.dtype), np.empty(COLUMNS, out.dtype)
-        wide = np.empty(COLUMNS, np.float64)
+        shift, total = array_at(reserve(), COLUMNS, dtype), array_at(reserve(), COLUMNS, dtype)
+        wide = array_at(reserve(), COLUMNS, np.float64)
         for unit in range(lo, hi):
             image, left = unit // tiles, unit % tiles * COLUMNS
             width = min(COLUMNS, inner - left)
             base = image * n * inner + left
-            shift, total = part(shifts, 0, width), part(totals, 0, width)
-            exponentials(x, base, inner, n, shift, total, part(wide, 0, width), False, out)
+            sums(x, x, base, inner, n, width, shift, total, wide)
             at = image * inner + left
             own, result = part(target, at, at + width), part(out, at, at + width)
             for j in range(width):
@@ -160,18 +123,21 @@ def _positions(char: str) -> Callable[..., None]:
 
 def _positions_backward(char: str) -> Callable[..., None]:
     T, zero = elementary[char].T, elementary[char].T(0.0)
-    exponentials = _exponentials_of(char)
+    sums, dtype, reserve = (
+        exponential_strips_of(char, True),
+        np.dtype(char).type,
+        stack_words(COLUMNS),
+    )
 
     def loop(grad, x, target, n, inner, tiles, ignored, out, bad, lo, hi):
         full_vectors()
-        shifts, totals = np.empty(COLUMNS, out.dtype), np.empty(COLUMNS, out.dtype)
-        wide = np.empty(COLUMNS, np.float64)
+        shift, total = array_at(reserve(), COLUMNS, dtype), array_at(reserve(), COLUMNS, dtype)
+        wide = array_at(reserve(), COLUMNS, np.float64)
         for unit in range(lo, hi):
             image, left = unit // tiles, unit % tiles * COLUMNS
             width = min(COLUMNS, inner - left)
             base = image * n * inner + left
-            shift, total = part(shifts, 0, width), part(totals, 0, width)
-            exponentials(x, base, inner, n, shift, total, part(wide, 0, width), True, out)
+            sums(x, out, base, inner, n, width, shift, total, wide)
             at = image * inner + left
             own, given = part(target, at, at + width), part(grad, at, at + width)
             for j in range(width):

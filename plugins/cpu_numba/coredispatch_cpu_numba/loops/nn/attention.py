@@ -27,8 +27,8 @@ from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors, largest
 from coredispatch_cpu_numba.loops.activation.softmax import dot_of, store_exp_of
-from coredispatch_cpu_numba.loops.reduction.sums import extreme_of
 from coredispatch_cpu_numba.spans import fill, part
+from coredispatch_cpu_numba.tails import fold_of
 from coredispatch_cpu_numba.tiles import multiplier, packer, panel_width
 
 __all__ = ["KEYS", "LOOPS", "ROWS"]
@@ -45,7 +45,7 @@ def _scorer(char: str) -> Callable[..., Any]:
     """
     T = elementary[char].T
     lowest = T(-np.inf)
-    extreme, product, width = extreme_of(char, "amax"), multiplier(char, False), panel_width(char)
+    extreme, product, width = fold_of(char, "amax"), multiplier(char, False), panel_width(char)
 
     @inlined
     def choose(row, chosen):

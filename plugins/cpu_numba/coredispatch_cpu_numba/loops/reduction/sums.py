@@ -22,6 +22,7 @@ from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors, largest, smallest
 from coredispatch_cpu_numba.layout import BLOCK, NARROW
 from coredispatch_cpu_numba.spans import copy, fill, part, row_of
+from coredispatch_cpu_numba.tails import fold_of
 
 __all__ = ["LOOPS"]
 
@@ -30,14 +31,7 @@ _reducing = compiled(fastmath=set(REDUCTION), forceinline=True)
 
 def total_of(char: str) -> Callable[..., Any]:
     """A compiled ``total(row)``: the sum in float64."""
-    zero = elementary[char].T(0.0)
-
-    @_reducing
-    def block_sum(block):
-        total = zero
-        for i in range(block.size):
-            total += block[i]
-        return total
+    block_sum = fold_of(char, "sum")
 
     @inlined
     def total(row):
@@ -50,20 +44,6 @@ def total_of(char: str) -> Callable[..., Any]:
         return result
 
     return total
-
-
-def extreme_of(char: str, name: str) -> Callable[..., Any]:
-    """A compiled ``extreme(row)`` of a row that is not empty; NaN if one is in it."""
-    better = largest if name == "amax" else smallest
-
-    @inlined
-    def extreme(row):
-        result = row[0]
-        for i in range(row.size):
-            result = better(result, row[i])
-        return result
-
-    return extreme
 
 
 def _sum_rows(char: str) -> Callable[..., None]:
@@ -151,7 +131,7 @@ def _prod_rows(char: str) -> Callable[..., None]:
 
 def _extreme_rows(name: str) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
-        extreme = extreme_of(char, name)
+        extreme = fold_of(char, name)
 
         def loop(x, n, out, lo, hi):
             full_vectors()
@@ -165,7 +145,7 @@ def _extreme_rows(name: str) -> Callable[[str], Callable[..., None]]:
 
 def _extreme_blocks(name: str) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
-        extreme = extreme_of(char, name)
+        extreme = fold_of(char, name)
 
         def loop(x, out, lo, hi):
             full_vectors()
@@ -184,7 +164,7 @@ def _arg_rows(name: str) -> Callable[[str], Callable[..., None]]:
     """Position of the first extreme element, of the first NaN if there is one."""
 
     def build(char: str) -> Callable[..., None]:
-        extreme = extreme_of(char, name)
+        extreme = fold_of(char, name)
         upward = name == "amax"
 
         def loop(x, n, out, lo, hi):
