@@ -25,6 +25,7 @@ __all__ = [
     "ldexp_downward",
     "ldexp_shifted",
     "polynomial",
+    "raised",
     "rint",
     "rint_shift",
     "smallest",
@@ -199,6 +200,24 @@ ldexp_shifted = _ldexp(downward=False)
 #: The same where ``k`` is not above 0 and ``x`` near 1, in half the instructions: ``k`` is raised
 #: into the range of normal numbers, and what it was raised by multiplied off.
 ldexp_downward = _ldexp(downward=True)
+
+
+@intrinsic
+def raised(typingctx: Any, x: Any, shifted: Any) -> Any:
+    """``x * 2**k``, ``k`` as in :data:`ldexp_shifted`, where both are normal numbers.
+
+    ``k`` is added to the exponent of ``x``.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, shifted = args
+        word = ir.IntType(context.get_abi_sizeof(x.type) * 8)
+        mantissa = _FORMAT[signature.args[0]][0]
+        # what stands above k is shifted out
+        power = builder.shl(builder.bitcast(shifted, word), word(mantissa))
+        return builder.bitcast(builder.add(builder.bitcast(x, word), power), x.type)
+
+    return x(x, x), codegen
 
 
 def _turning(quarters: int) -> Any:

@@ -114,6 +114,18 @@ def mills(pivot: int) -> Real:
     return ratio
 
 
+def mills_share(t: mp.mpf) -> mp.mpf:
+    """``P(N <= -u) exp(u^2/2) (u+3)`` as a function of ``u / (u+3) - 3/8``."""
+    share = t + mp.mpf(3) / 8
+    u = 3 * share / (1 - share)
+    return mp.erfc(u / mp.sqrt(2)) / 2 * mp.exp(u * u / 2) * (u + 3)
+
+
+def exp2_tail(r: mp.mpf) -> mp.mpf:
+    """``(2^r - 1) / r``."""
+    return (mp.mpf(2) ** r - 1) / r if abs(r) > 1e-12 else mp.log(2)
+
+
 def sine_tail(z: mp.mpf) -> mp.mpf:
     """``(sin(r) - r) / r^3`` at ``r = sqrt(z)``."""
     r = mp.sqrt(z)
@@ -141,11 +153,14 @@ def relative(function: Real) -> Real:
 def main() -> None:
     half_ln2 = mp.log(2) / 2 * mp.mpf("1.0005")
     low, high = (1 / mp.sqrt(2) - 1) * mp.mpf("1.001"), (mp.sqrt(2) - 1) * mp.mpf("1.001")
-    fourth, fifth = mills(4), mills(5)
+    fifth, half = mills(5), mp.mpf("0.5003")
     eighth = (mp.pi / 4) ** 2 * mp.mpf("1.0005")  # the square of an eighth of a turn
 
     def exp_weight(r: mp.mpf) -> mp.mpf:
         return max(r * r, mp.mpf("1e-3")) * mp.exp(-r)
+
+    def exp2_weight(r: mp.mpf) -> mp.mpf:
+        return max(abs(r), mp.mpf("1e-3")) / mp.mpf(2) ** r
 
     def erfc_weight(t: mp.mpf) -> mp.mpf:
         return mp.erfc(t) * t
@@ -165,7 +180,16 @@ def main() -> None:
         ("sin", np.float64, sine_tail, at_least(1, 1e-3), mp.mpf(0), eighth, 5),
         ("cos", np.float32, cosine_tail, at_least(2, 1e-3), mp.mpf(0), eighth, 2),
         ("cos", np.float64, cosine_tail, at_least(2, 1e-3), mp.mpf(0), eighth, 5),
-        ("mills", np.float32, fourth, relative(fourth), mp.mpf(-1), mp.mpf(11) / 19, 9),
+        (
+            "mills",
+            np.float32,
+            mills_share,
+            relative(mills_share),
+            -mp.mpf(3) / 8,
+            mp.mpf("14.5") / mp.mpf("17.5") - mp.mpf(3) / 8,
+            8,
+        ),
+        ("exp2", np.float32, exp2_tail, exp2_weight, -half, half, 4),
         ("mills", np.float64, fifth, relative(fifth), mp.mpf(-1), mp.mpf(35) / 45, 22),
     ]
     for name, dtype, function, weight, start, stop, degree in fits:

@@ -10,9 +10,9 @@ from ..intrinsics import (
     fabs,
     fma,
     frexp,
-    ldexp_downward,
     ldexp_shifted,
     polynomial,
+    raised,
     rint_shift,
 )
 from .inlined import inlined
@@ -133,36 +133,45 @@ cosine_tail = polynomial(
 )  # fmt: skip
 
 
-# Mills' ratio: normal_cdf(-u) exp(u^2/2) (u + 4) as a polynomial in (u-4) / (u+4), u < 15.
+# Mills' ratio: normal_cdf(-u) exp(u^2/2) (u + 3) as a polynomial in u / (u+3) - 3/8, u < 14.5.
 _mills = polynomial(
-    0.7552851438522339, -0.6078965663909912, 0.38713690638542175, -0.1865236610174179,
-    0.0604034885764122, -0.007524004206061363, -0.0035102106630802155, 0.0015684084501117468,
-    0.0001746589259710163, -0.0001341965835308656,
+    0.8714839220046997, -1.2648398876190186, 1.042116641998291, -0.2631551921367645,
+    -0.2832558751106262, 0.1395110934972763, 0.1398765593767166, -0.047587305307388306,
+    -0.06732530146837234,
 )  # fmt: skip
+_MIDDLE = _f(0.375)
 _FAR = _f(14.5)  # normal_cdf(-u) rounds to 0 beyond it
 _INV_SQRT_2PI = _f(0.3989422804014327)
+# (2^r - 1) / r for |r| < 0.5003: with what gelu loses elsewhere, a degree less than exp has will do
+# and 2^64 times as much: so raised, the exponentials of all that is not _FAR are normal numbers
+_RAISED, _LOWER = _f(2.0**64), _f(2.0**-64)
+_exp2_tail = polynomial(
+    *(
+        2.0**64 * c
+        for c in (
+            0.6931470036506653, 0.24022240936756134, 0.055507346987724304, 0.00967157632112503,
+            0.0013264642329886556,
+        )
+    )
+)  # fmt: skip
+# -1 / (2 log 2) in two parts
+_FALL_HI = _f(-0.7213475108146667)
+_FALL_LO = _f(-9.629815167500055e-09)
 
 
 @inlined
 def _bell(u):
-    """``(m, k)`` with ``exp(-u^2 / 2) = m 2^k`` for ``0 <= u <= 14.5``, ``k`` shifted.
+    """``2^64 exp(-u^2 / 2)`` for ``0 <= u <= 14.5``.
 
     The exponential amplifies the rounding of ``u^2`` by ``u^2`` itself; fma recovers what was
     rounded off.
     """
     s = u * u
     rounded_off = fma(u, u, -s)
-    shifted, n = rint_shift(s, _f(-0.5) * _LOG2E)
-    r = fma(-n, _LN2_LO, fma(-n, _LN2_HI, _f(-0.5) * s))
-    r = fma(rounded_off, _f(-0.5), r)
-    return _f(1.0) + fma(r * r, _exp_tail(r), r), shifted
-
-
-@inlined
-def _mills_ratio(u):
-    """``normal_cdf(-u) exp(u^2 / 2)``"""
-    inverse = _f(1.0) / (u + _f(4.0))
-    return _mills((u - _f(4.0)) * inverse) * inverse
+    shifted, n = rint_shift(s, _FALL_HI)
+    r = fma(s, _FALL_LO, fma(s, _FALL_HI, -n))
+    r = fma(rounded_off, _FALL_HI, r)
+    return raised(fma(r, _exp2_tail(r), _RAISED), shifted)
 
 
 @inlined
@@ -174,10 +183,10 @@ def gelu(x):
     """
     u = fabs(x)
     near = _FAR if u > _FAR else u
-    m, shifted = _bell(near)
-    tail = ldexp_downward(near * _mills_ratio(near) * m, shifted)
-    # 0 beyond _FAR; the product is NaN at -inf, as that of the definition is
-    return fma(x, _f(0.0) if x < _f(0.0) else _f(1.0), -tail)
+    share = near / (near + _f(3.0))
+    tail = share * _mills(share - _MIDDLE) * _bell(near)
+    # the difference is NaN at -inf, as the product of the definition is
+    return fma(tail, -_LOWER, choose(x < _f(0.0), x - x, x))
 
 
 @inlined
@@ -185,10 +194,10 @@ def gelu_slope(x):
     """The derivative of :func:`gelu`: ``P(N <= x) + x p(x)`` with ``p`` the density of ``N``."""
     u = fabs(x)
     near = _FAR if u > _FAR else u
-    m, shifted = _bell(near)
     density = near * _INV_SQRT_2PI
-    tail = _mills_ratio(near)
+    inverse = _f(1.0) / (near + _f(3.0))
+    tail = _mills(fma(near, inverse, -_MIDDLE)) * inverse
     # below 0: tail - u p(u); above: 1 - (tail - u p(u))
-    part = ldexp_downward((tail - density) * m, shifted)
+    part = (tail - density) * _bell(near) * _LOWER
     slope = part if x < _f(0.0) else _f(1.0) - part
     return slope if u <= _FAR else x * _f(0.0) + (_f(0.0) if x < _f(0.0) else _f(1.0))
