@@ -4,8 +4,9 @@ A *panel* is a row of tiles, one after the other, for 16 rows of the left matrix
 the right one; 32 numbers along the inner dimension make a tile. What is missing of the last tiles
 is zero. Everything takes addresses and distances in bytes.
 
-AVX-512 rearranges the numbers. Pairs of bfloat16 are words of 32 bits; ``turn`` transposes 16 times
-16 of them, and ``weave`` makes them of two rows.
+Where there are no tiles, AVX512-BF16 multiplies the same panels, some rows of sums at a time, which
+stay in vector registers. AVX-512 rearranges the numbers. Pairs of bfloat16 are words of 32 bits;
+``turn`` transposes 16 times 16 of them, and ``weave`` makes them of two rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numba.extending import intrinsic
 from . import amx
 from .atomics import array_at, stack_words
 from .building import compiled
-from .dots import BFloat, has_pairs
+from .dots import BFloat, add_pairs, has_pairs
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
 
@@ -30,7 +31,9 @@ __all__ = [
     "DEEP",
     "LINES",
     "TILE",
+    "begin",
     "copy_line",
+    "end",
     "has_panels",
     "one_by_two",
     "packer",
@@ -49,7 +52,7 @@ _FLOATS = ir.VectorType(ir.FloatType(), 16)
 
 
 def has_panels() -> bool:
-    """Whether loops of panels can run here."""
+    """Whether products of panels are those of tiles here."""
     return amx.has_bfloat16() and has_pairs()
 
 
@@ -212,7 +215,16 @@ def packer(across: bool, paired: bool) -> Callable[..., None]:
     return pack
 
 
-def _product(tall: bool, wide: bool) -> Callable[..., None]:
+@inlined
+def _nothing():
+    pass
+
+
+#: what a part of a loop calls before its first product, and after its last one
+begin, end = (amx.configure, amx.release) if has_panels() else (_nothing, _nothing)
+
+
+def _by_tiles(tall: bool, wide: bool) -> Callable[..., None]:
     """The kernel for two panels of the left matrix where ``tall``, of the right where ``wide``.
 
     Tiles 0 and 1 are sums of the first panel of the left matrix, 2 and 3 of the second.
@@ -258,6 +270,82 @@ def _product(tall: bool, wide: bool) -> Callable[..., None]:
     return multiply
 
 
+def _lines(height: int, wide: bool) -> Any:
+    """``lines(a, b, b_panel, steps, out, row, start)``: ``height`` rows of sums, in registers."""
+    panels = range(2 if wide else 1)
+
+    @intrinsic
+    def lines(
+        typingctx: Any, a: Any, b: Any, b_panel: Any, steps: Any, out: Any, row: Any, start: Any
+    ) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a, b, b_panel, steps, out, row, start = args
+            number = row.type
+            first = ir.Constant(ir.VectorType(ir.IntType(32), LINES), [0] * LINES)
+            targets = [
+                builder.add(builder.add(out, builder.mul(row, number(i))), number(64 * j))
+                for i in range(height)
+                for j in panels
+            ]
+            sums = [
+                builder.select(start, _load(builder, at, _FLOATS), ir.Constant(_FLOATS, None))
+                for at in targets
+            ]
+            before = builder.block
+            body, after = (builder.append_basic_block(name) for name in ("step", "stored"))
+            builder.branch(body)
+            builder.position_at_end(body)
+            step, *totals = (builder.phi(kind) for kind in (number, *[_FLOATS] * len(sums)))
+            for phi, value in zip((step, *totals), (number(0), *sums), strict=True):
+                phi.add_incoming(value, before)
+            left, right = (builder.add(x, builder.mul(step, number(TILE))) for x in (a, b))
+            sums = list(totals)
+            for k in range(LINES):
+                columns = [
+                    _load(builder, builder.add(at, number(64 * k)), _WORDS)
+                    for at in (right, builder.add(right, b_panel))[: len(panels)]
+                ]
+                for i in range(height):
+                    place = builder.add(left, number(64 * i + 4 * k))
+                    one = builder.insert_element(
+                        ir.Constant(_WORDS, ir.Undefined),
+                        _load(builder, place, _WORDS.element),
+                        ir.IntType(32)(0),
+                    )
+                    pair = builder.shuffle_vector(one, one, first)
+                    for j in panels:
+                        at = i * len(panels) + j
+                        sums[at] = add_pairs(builder, pair, columns[j], sums[at])
+            following = builder.add(step, number(1))
+            for phi, value in zip((step, *totals), (following, *sums), strict=True):
+                phi.add_incoming(value, body)
+            builder.cbranch(builder.icmp_signed("<", following, steps), body, after)
+            builder.position_at_end(after)
+            for value, target in zip(sums, targets, strict=True):
+                _store(builder, value, target)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 6, types.boolean), codegen
+
+    return lines
+
+
+def _by_lines(tall: bool, wide: bool) -> Callable[..., None]:
+    """As :func:`_by_tiles`, by vectors."""
+    height = 8 if wide else 16
+    lines, rows = _lines(height, wide), 2 * LINES if tall else LINES
+
+    @compiled()
+    def multiply(a, a_panel, b, b_panel, steps, out, row, start):
+        full_vectors()
+        for i in range(0, rows, height):
+            at = a + i // LINES * a_panel + i % LINES * 64
+            lines(at, b, b_panel, steps, out + i * row, row, start)
+
+    return multiply
+
+
+_product = _by_tiles if has_panels() else _by_lines
 #: ``multiply(a, a_panel, b, b_panel, steps, out, row, start)``: one or two panels of the left
 #: matrix times one or two of the right, which are ``a_panel`` and ``b_panel`` bytes apart. Each
 #: panel of the left is 16 rows of ``out``, to which the product is added where ``start``.

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 on AMX tiles, against float64 sums by NumPy's kernels."""
+"""Convolutions of bfloat16 by tiles or vectors, against float64 sums by NumPy's kernels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pack_under_test import Reference
 
 import coredispatch as cd
 from coredispatch_cpu_numba.kernels.conv import bfloat16, general
-from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, has_panels
+from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, has_pairs
 
 KERNELS = bfloat16.KERNELS
 pytestmark = [
-    pytest.mark.skipif(not has_panels(), reason="no AMX tiles of bfloat16"),
+    pytest.mark.skipif(not has_pairs(), reason="no products of bfloat16"),
     pytest.mark.once,
 ]
 

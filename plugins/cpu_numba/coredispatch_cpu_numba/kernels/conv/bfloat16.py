@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 and their gradients, where the processor multiplies tiles of it.
+"""Convolutions of bfloat16 and their gradients, where the processor multiplies it: ``dots.py``.
 
 Sums are float32 and round once; subnormal numbers count as zero, as that is what the instructions
 do. Elsewhere, for narrow groups, and for infinite numbers, ``halves`` converts.
@@ -21,7 +21,7 @@ from coredispatch_cpu_numba.kernels.conv.plans import (
     weight_grad_plan,
 )
 from coredispatch_cpu_numba.kernels.halves import narrowed
-from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, PRIORITY, has_panels
+from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, PRIORITY, has_pairs
 
 __all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN"]
 
@@ -36,7 +36,7 @@ _products = Loop("conv.bfloat16", "weight_grad", _SPLIT)
 
 
 def _fit(*arrays: Any) -> bool:
-    return has_panels() and all(_accepts(a) and a.flags.c_contiguous for a in arrays)
+    return has_pairs() and all(_accepts(a) and a.flags.c_contiguous for a in arrays)
 
 
 def _is_narrow(c: Convolution) -> bool:

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 on AMX tiles, as sums of shifted planes: ``loops/conv/general.py``.
+"""Convolutions of bfloat16 on panels, as sums of shifted planes: ``loops/conv/general.py``.
 
 Two taps are one row of pairs, 32 positions of the plane at a time: the planes of any two taps are
 woven together, so that 16 rows make two tiles, which all output channels multiply. The gradient of
@@ -13,17 +13,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.compilation import Loop
+from coredispatch_cpu_numba.dots import has_pairs
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.loops.conv.general import filled_planes, filled_upstream, written_rows
 from coredispatch_cpu_numba.tile_panels import (
     DEEP,
     LINES,
     TILE,
+    begin,
     copy_line,
-    has_panels,
+    end,
     one_by_two,
     packer,
     round_line,
@@ -91,7 +92,7 @@ def _correlate(char: str) -> Callable[..., None]:
             for row in range(0, rows, height):
                 have = min(height, rows - row)
                 at, width = row * pw, have * pw
-                amx.configure()
+                begin()
                 for p in range(0, width, 32):
                     moved = planes + 2 * (at + p)
                     for j in range(count // 2):
@@ -112,7 +113,7 @@ def _correlate(char: str) -> Callable[..., None]:
                             c = o * LINES + m
                             line, place = to + 128 * m, lines + 2 * (c * pitch + p)
                             round_line(line, line + 64, bias[g * channels + c], place)
-                amx.release()
+                end()
                 written(out, result, pitch, source, target, g, 0, channels, first, row, have)
 
     return loop
@@ -150,7 +151,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
                 for s in range(steps):
                     at = rows + 2 * (p * LINES * size + s * DEEP)
                     turn(at, 2 * size, right + (p * steps + s) * TILE)
-            amx.configure()
+            begin()
             for k in range(0, count, 2 * LINES):
                 for s in range(0, steps, _STEPS):
                     some = min(_STEPS, steps - s)
@@ -168,7 +169,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
                             two_by_two(left, length, at, steps * TILE, some, to, 4 * across, s > 0)
                         else:
                             two_by_one(left, length, at, steps * TILE, some, to, 4 * across, s > 0)
-            amx.release()
+            end()
             base = unit * channels * count
             for c in range(channels):
                 for k in range(count):
@@ -183,6 +184,6 @@ LOOPS: dict[str, Loop] = (
         "correlate": Loop("aawaiiii", _correlate, dtypes="E"),
         "weight_grad": Loop("aawiiii", _weight_grad, dtypes="E"),
     }
-    if has_panels()
+    if has_pairs()
     else {}
 )
