@@ -193,7 +193,9 @@ def _accepts_pair(least: int) -> Predicate:
 
 # ---- with a parameter -------------------------------------------------------------------------
 
-_leaky_relu = Loop("elementwise.pointwise", "leaky_relu_scalar", 65536)
+_SPLIT_LEAKY = 65536
+_leaky_relu = Loop("elementwise.pointwise", "leaky_relu_scalar", _SPLIT_LEAKY)
+_few_leaky_relu = _leaky_relu.compiled
 _leaky_relu_inplace = Loop("elementwise.pointwise", "leaky_relu_scalar_inplace", 65536)
 _leaky_relu_backward = Loop("elementwise.pointwise", "leaky_relu_backward", 65536)
 _where = Loop("elementwise.pointwise", "where", 65536)
@@ -203,7 +205,12 @@ _threshold_backward = Loop("elementwise.pointwise", "threshold_backward", 65536)
 
 def leaky_relu(self: np.ndarray, negative_slope: float, out: Any = None) -> np.ndarray:
     """``x`` where positive, else ``negative_slope * x``."""
-    size = self.size
+    size, own = self.size, self.dtype
+    if out is None and size < _SPLIT_LEAKY:  # Loop.__call__ written out
+        launch, task, _ = _few_leaky_relu[own]
+        out = np.empty(self.shape, own)
+        launch(self, float(negative_slope), out, size, size, task, 0)
+        return out
     if out is self and out.flags.writeable:
         _leaky_relu_inplace(self.dtype, size, size, self, float(negative_slope))
         return out
@@ -262,7 +269,7 @@ KERNELS: dict[str, Kernel] = {
 WHEN: dict[str, Predicate] = {
     "gelu": _accepts_one(256),
     "gelu_backward": _accepts_pair(256),
-    "leaky_relu": _accepts_one(2048),
+    "leaky_relu": _accepts_one(256),
     "leaky_relu_backward": _accepts_pair(1024),
     "where": _accepts_where,
     "threshold_backward": _accepts_pair(2048),
@@ -283,7 +290,7 @@ LEAST: dict[str, int] = {
     **{name: least for name, (least, _) in {**_UNARY, **_BINARY, **_COMPARISON}.items()},
     "gelu": 256,
     "gelu_backward": 256,
-    "leaky_relu": 2048,
+    "leaky_relu": 256,
     "leaky_relu_backward": 1024,
     "where": _LEAST_WHERE,
     "threshold_backward": 2048,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, POINTWISE, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
@@ -25,7 +25,12 @@ _gather = Loop("indexing.gather_scatter", "gather", _SPLIT)
 _scatter_add = Loop("indexing.gather_scatter", "scatter_add", _SPLIT)
 _take_rows = Loop("indexing.gather_scatter", "take_rows", 2 * _SPLIT)
 _add_rows = Loop("indexing.gather_scatter", "add_rows", _SPLIT)
-_gather_few, _take_few = _gather.compiled, _take_rows.compiled
+_gather_few, _take_few, _scatter_few = _gather.compiled, _take_rows.compiled, _scatter_add.compiled
+
+#: arrays of one 0 that no call uses, for loops to set where an index is out of range: making one
+#: takes a tenth of a call of 1,000 elements
+_spare: list[np.ndarray] = []
+_spared = _spare.pop
 
 
 def _is_index(index: Any) -> bool:
@@ -51,58 +56,92 @@ def _spans(
 
 def gather(self: np.ndarray, dim: int, index: np.ndarray) -> Any:
     """``out[i][j] = self[index[i][j]][j]`` for dim 0 of two, and so on."""
-    if not is_dense(self, 1) or not _is_index(index):
+    own = self.dtype
+    if type(self) is not np.ndarray or own not in FLOATS or not self.flags.c_contiguous:
+        return NotImplemented
+    if not _is_index(index):
         return NotImplemented
     wide = index.shape
     spans = _spans(self.shape, dim, wide)
     if spans is None:
         return NotImplemented
     outer, n, m, inner = spans
-    own, size = self.dtype, index.size
-    out, bad = np.empty(wide, own), np.zeros(1, INT64)
+    try:
+        bad = _spared()
+    except IndexError:
+        bad = np.zeros(1, INT64)
+    out, size = np.empty(wide, own), index.size
     if size < _SPLIT:  # Loop.__call__ written out
         launch, task, _ = _gather_few[own]
         launch(self, index, n, m, inner, out, bad, outer, outer, task, 0)
     else:
         _gather(own, size, outer, self, index, n, m, inner, out, bad, weight=m * inner)
-    return NotImplemented if bad[0] else out
+    if bad[0]:
+        return NotImplemented
+    _spare.append(bad)
+    return out
 
 
 def scatter_add(self: np.ndarray, dim: int, index: np.ndarray, src: Any) -> Any:
     """A copy of ``self`` with ``src`` added where :func:`gather` would read."""
-    if not is_dense(self, 1) or not _is_index(index) or not is_dense(src, 1):
+    own = self.dtype
+    if type(self) is not np.ndarray or own not in FLOATS or not self.flags.c_contiguous:
         return NotImplemented
-    own, wide = self.dtype, index.shape
+    if not _is_index(index) or not self.size:
+        return NotImplemented
+    wide = index.shape
     spans = _spans(self.shape, dim, wide)
-    if spans is None or src.dtype != own or src.shape != wide:
+    if spans is None or not is_dense(src, 1) or src.dtype != own or src.shape != wide:
         return NotImplemented
     outer, n, m, inner = spans
-    out, bad = self.copy(), np.zeros(1, INT64)
-    tiles = (inner + _TILE - 1) // _TILE
-    arguments = (out, index, src, n, m, inner, _TILE, tiles, bad)
-    weight = m * min(inner, _TILE)
-    _scatter_add(own, index.size, outer * tiles, *arguments, weight=weight)
-    return NotImplemented if bad[0] else out
+    try:
+        bad = _spared()
+    except IndexError:
+        bad = np.zeros(1, INT64)
+    out, size, tiles = self.copy(), index.size, (inner + _TILE - 1) // _TILE
+    count = outer * tiles
+    if size < _SPLIT:  # Loop.__call__ written out
+        launch, task, _ = _scatter_few[own]
+        launch(out, index, src, n, m, inner, _TILE, tiles, bad, count, count, task, 0)
+    else:
+        arguments = (out, index, src, n, m, inner, _TILE, tiles, bad)
+        _scatter_add(own, size, count, *arguments, weight=m * min(inner, _TILE))
+    if bad[0]:
+        return NotImplemented
+    _spare.append(bad)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _selection(shape: tuple[int, ...], dim: int, index: tuple[int, ...]) -> Any:
+    """``(outer, n, m, width)`` and the result's shape and size."""
+    before, behind = shape[:dim], shape[dim + 1 :]
+    outer, width, m = prod(before), prod(behind), prod(index)
+    return outer, shape[dim], m, width, (*before, *index, *behind), outer * m * width
 
 
 def _taken(x: np.ndarray, dim: int, index: np.ndarray) -> Any:
     """The slices of ``x`` along ``dim`` (0 or more) that ``index``, of any shape, names."""
-    if not is_dense(x, 1, POINTWISE) or not _is_index(index):
+    own = x.dtype
+    if type(x) is not np.ndarray or own not in POINTWISE or not x.flags.c_contiguous:
         return NotImplemented
-    own, shape, m = x.dtype, x.shape, index.size
-    n, outer, width = shape[dim], 1, 1
-    for size in shape[:dim]:
-        outer *= size
-    for size in shape[dim + 1 :]:
-        width *= size
-    out = np.empty((*shape[:dim], *index.shape, *shape[dim + 1 :]), own)
-    bad, size, count = np.zeros(1, INT64), out.size, outer * m
+    if not _is_index(index) or not x.size:
+        return NotImplemented
+    outer, n, m, width, shape, size = _selection(x.shape, dim, index.shape)
+    try:
+        bad = _spared()
+    except IndexError:
+        bad = np.zeros(1, INT64)
+    out, count = np.empty(shape, own), outer * m
     if size < _SPLIT:  # Loop.__call__ written out
         launch, task, _ = _take_few[own]
         launch(x, index, n, m, width, out, bad, count, count, task, 0)
     else:
         _take_rows(own, size, count, x, index, n, m, width, out, bad, weight=width)
-    return NotImplemented if bad[0] else out
+    if bad[0]:
+        return NotImplemented
+    _spare.append(bad)
+    return out
 
 
 def index_select(self: np.ndarray, dim: int, index: np.ndarray) -> Any:

@@ -17,6 +17,7 @@ _LONGEST = {2: 96, 4: 96, 8: 256}
 _FEW = 4096  # elements up to which the calls of a search for one maximum after the other cost more
 _SPLIT = 4096
 _in_order = Loop("reduction.sorting", "rows", _SPLIT)
+_few_in_order = _in_order.compiled
 
 
 def _first(x: np.ndarray, k: int, dim: int, descending: bool) -> Any:
@@ -30,7 +31,12 @@ def _first(x: np.ndarray, k: int, dim: int, descending: bool) -> Any:
     own, size = x.dtype, x.size
     shape = (*shape[:-1], k)
     values, indices = np.empty(shape, own), np.empty(shape, INT64)
-    _in_order(own, size, size // n, x, n, k, int(descending), values, indices, weight=n)
+    if size < _SPLIT:  # Loop.__call__ written out
+        launch, task, _ = _few_in_order[own]
+        count = size // n
+        launch(x, n, k, int(descending), values, indices, count, count, task, 0)
+    else:
+        _in_order(own, size, size // n, x, n, k, int(descending), values, indices, weight=n)
     return values, indices
 
 

@@ -59,6 +59,15 @@ def _scatter_add(char: str) -> Callable[..., None]:
     """
 
     def loop(out, index, source, n, m, inner, tile, tiles, bad, lo, hi):
+        if inner == 1:
+            for o in range(lo, hi):
+                row, numbers = row_of(out, o, n), row_of(index, o, m)
+                if within(numbers, n):
+                    for j in range(m):
+                        add_to(row, item(numbers, j), item(source, o * m + j))
+                else:
+                    bad[0] = 1
+            return
         unit = lo
         while unit < hi:
             o, first = unit // tiles, unit % tiles
@@ -66,18 +75,14 @@ def _scatter_add(char: str) -> Callable[..., None]:
             unit += count
             left, right = first * tile, min(inner, (first + count) * tile)
             matrix, place = part(out, o * n * inner, (o + 1) * n * inner), o * m * inner
-            rows, length = (1, m) if inner == 1 else (m, right - left)
-            for _ in range(rows):
-                numbers = part(index, place + left, place + left + length)
-                given = part(source, place + left, place + left + length)
+            for _ in range(m):
+                numbers = part(index, place + left, place + right)
+                given = part(source, place + left, place + right)
                 place += inner
                 if not within(numbers, n):
                     bad[0] = 1
-                elif inner == 1:
-                    for j in range(length):
-                        add_to(matrix, numbers[j], given[j])
                 else:
-                    for i in range(length):
+                    for i in range(right - left):
                         add_to(matrix, numbers[i] * inner + left + i, given[i])
 
     return loop

@@ -18,36 +18,38 @@ from numba.extending import intrinsic
 
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.spans import item, put
-from coredispatch_cpu_numba.vectors import machine
+from coredispatch_cpu_numba.spans import fill, item, put
+from coredispatch_cpu_numba.vectors import machine, splat
 
 __all__ = ["LOOPS"]
 
 
 @intrinsic
 def _ordered(typingctx: Any, x: Any, descending: Any) -> Any:
-    """``x`` as an integer of the same size and order, or of the opposite one."""
+    """``x`` as an integer of the same size and order, or of the opposite one; never the largest."""
     whole = types.int32 if x == types.float32 else types.int64
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, descending = args
         word = context.get_value_type(whole)
         most = word((1 << (word.width - 1)) - 1)
+        above = word((1 << (word.width - 1)) - 2)  # infinity, and 1 more is still a number
         missing = builder.fcmp_unordered("uno", x, x)
         bits = builder.bitcast(builder.fadd(x, x.type(0.0)), word)  # -0.0 becomes 0.0
         sign = builder.ashr(bits, word(word.width - 1))
-        bits = builder.select(missing, most, builder.xor(bits, builder.and_(sign, most)))
+        bits = builder.select(missing, above, builder.xor(bits, builder.and_(sign, most)))
         down = builder.icmp_signed("!=", descending, descending.type(0))
         return builder.select(down, builder.not_(bits), bits)
 
     return whole(x, types.intp), codegen
 
 
-def _places_of(lanes: int) -> Any:
-    """An intrinsic that writes the places of ``lanes`` keys into ``places``, from ``first`` on.
+def _places_of(lanes: int, vectors: int) -> Any:
+    """An intrinsic that writes the places of the keys of some ``vectors``, from ``first`` on.
 
     Its arguments are keys, places, how many keys there are, and the first of those to place. Keys
-    before that one stand before equal ones, keys after the last behind.
+    before that one stand before equal ones, keys after the last behind: ``j`` stands before ``i``
+    where its key is below that of ``i``, plus 1 if ``j < i``.
     """
 
     @intrinsic
@@ -61,33 +63,41 @@ def _places_of(lanes: int) -> Any:
             word = context.get_value_type(types.intp)
             element = context.get_value_type(kinds[0].dtype)
             vector = ir.VectorType(element, lanes)
+            masked = lanes * element.width == 512
 
-            def at(array: ir.Value) -> ir.Value:
-                return builder.bitcast(builder.gep(array, [first]), vector.as_pointer())
+            def at(array: ir.Value, number: int) -> ir.Value:
+                place = builder.gep(array, [builder.add(first, word(number * lanes))])
+                return builder.bitcast(place, vector.as_pointer())
 
-            def splat(value: ir.Value) -> ir.Value:
-                undefined = ir.Constant(vector, ir.Undefined)
-                zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-                one = builder.insert_element(undefined, value, word(0))
-                return builder.shuffle_vector(one, undefined, zeros)
+            def count(total: Any, key: ir.Value, limit: ir.Value) -> None:
+                before, old = builder.icmp_signed("<", key, limit), builder.load(total)
+                if masked:
+                    more = builder.select(before, builder.add(old, ones), old)
+                else:  # a mask is a vector of 0 and -1
+                    more = builder.sub(old, builder.sext(before, vector))
+                builder.store(more, total)
 
-            own = builder.load(at(data), align=element.width // 8)
-            numbers = ir.Constant(vector, list(range(lanes)))
-            total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * lanes))
-            stop = builder.add(first, word(lanes))
-            last = builder.select(builder.icmp_signed("<", stop, n), stop, n)
-            for lo, hi, part in ((word(0), first, -1), (first, last, 0), (last, n, 1)):
+            ones = ir.Constant(vector, [1] * lanes)
+            owns = [builder.load(at(data, v), align=element.width // 8) for v in range(vectors)]
+            nexts = [builder.add(own, ones) for own in owns]
+            nothing = ir.Constant(vector, [0] * lanes)
+            totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(vectors)]
+            for total in totals:  # as often as this stands in a loop
+                builder.store(nothing, total)
+            stop = builder.add(first, word(lanes * vectors))
+            for lo, hi, limits in ((word(0), first, nexts), (stop, n, owns)):
                 with cgutils.for_range_slice(builder, lo, hi, word(1)) as (j, _):
-                    key = splat(builder.load(builder.gep(data, [j])))
-                    before = builder.icmp_signed("<=" if part < 0 else "<", key, own)
-                    if part == 0:
-                        lane = splat(builder.trunc(builder.sub(j, first), element))
-                        later = builder.icmp_signed("<", lane, numbers)
-                        equal = builder.icmp_signed("==", key, own)
-                        before = builder.or_(before, builder.and_(equal, later))
-                    more = builder.zext(before, vector)
-                    builder.store(builder.add(builder.load(total), more), total)
-            builder.store(builder.load(total), at(out), align=element.width // 8)
+                    key = splat(builder, builder.load(builder.gep(data, [j])), vector)
+                    for total, limit in zip(totals, limits, strict=True):
+                        count(total, key, limit)
+            for j in range(lanes * vectors):
+                place = builder.gep(data, [builder.add(first, word(j))])
+                key = splat(builder, builder.load(place), vector)
+                for v, total in enumerate(totals):
+                    later = [int(j < v * lanes + lane) for lane in range(lanes)]
+                    count(total, key, builder.add(owns[v], ir.Constant(vector, later)))
+            for v, total in enumerate(totals):
+                builder.store(builder.load(total), at(out, v), align=element.width // 8)
             return context.get_dummy_value()
 
         return types.void(keys, places, types.intp, types.intp), codegen
@@ -99,18 +109,24 @@ def _rows(char: str) -> Callable[..., None]:
     """Counts rows of ``n``, of each of which the first ``k`` in order are written."""
     lanes = machine().lanes(char)
     whole = np.int32 if char == "f" else np.int64
-    write_places = _places_of(lanes)
+    write_places, write_two = _places_of(lanes, 1), _places_of(lanes, 2)
+    behind = np.iinfo(whole).max  # no key is as large: what fills up a vector stands last
 
     def loop(x, n, k, descending, values, indices, lo, hi):
         full_vectors()
         whole_vectors = (n + lanes - 1) // lanes * lanes
-        keys, places = np.zeros(whole_vectors, whole), np.empty(whole_vectors, whole)
+        keys, places = np.empty(whole_vectors, whole), np.empty(whole_vectors, whole)
         order = np.empty(n, np.int64)
+        fill(keys, whole(behind))
         for r in range(lo, hi):
             for j in range(n):
-                keys[j] = _ordered(item(x, r * n + j), descending)
-            for first in range(0, n, lanes):
-                write_places(keys, places, n, first)
+                put(keys, j, _ordered(item(x, r * n + j), descending))
+            first = 0
+            while first + 2 * lanes <= whole_vectors:
+                write_two(keys, places, whole_vectors, first)
+                first += 2 * lanes
+            if first < whole_vectors:
+                write_places(keys, places, whole_vectors, first)
             for j in range(n):
                 put(order, item(places, j), j)
             for i in range(k):
