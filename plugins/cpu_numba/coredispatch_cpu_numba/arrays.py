@@ -24,6 +24,7 @@ __all__ = [
     "is_dense",
     "is_like",
     "may_write",
+    "overlap",
 ]
 
 #: the dtypes of the loops, in native byte order
@@ -51,6 +52,24 @@ def is_dense(x: Any, least: int, among: Any = FLOATS) -> bool:
     )
 
 
+def overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays may share memory.
+
+    NumPy takes 0.4 us for its answer. Two arrays that own their memory, or are views of two that
+    do, have none in common.
+    """
+    first, second = a.base, b.base
+    if first is None:
+        first = a
+    elif type(first) is not np.ndarray or first.base is not None:
+        return bool(np.may_share_memory(a, b))
+    if second is None:
+        second = b
+    elif type(second) is not np.ndarray or second.base is not None:
+        return bool(np.may_share_memory(a, b))
+    return first is second and bool(np.may_share_memory(a, b))
+
+
 def is_like(x: Any, like: np.ndarray) -> bool:
     """Whether ``x`` is a C-contiguous array of the dtype and shape of ``like``."""
     return (
@@ -70,9 +89,7 @@ def may_write(out: Any, like: np.ndarray, *inputs: Any) -> bool:
     return (
         is_like(out, like)
         and bool(out.flags.writeable)
-        and not any(
-            x is not out and type(x) is np.ndarray and np.may_share_memory(x, out) for x in inputs
-        )
+        and not any(x is not out and type(x) is np.ndarray and overlap(x, out) for x in inputs)
     )
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pack_under_test import DTYPES, KERNELS, WHEN
 
-from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write
+from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write, overlap
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import _BINARY, _UNARY
 
 pytestmark = pytest.mark.once
@@ -169,3 +171,21 @@ def test_arrays_that_numpy_made_elsewhere() -> None:
     x = pickle.loads(pickle.dumps(positive()))
     assert is_dense(x, 1) and is_like(x, x) and may_write(x, x, x)
     np.testing.assert_array_equal(KERNELS["square"](x), np.square(x))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_overlap_is_what_numpy_says(data: Any) -> None:
+    """Of owners, views, views of views and views of other memory."""
+    owners = [np.arange(24.0), np.frombuffer(bytearray(192)), np.arange(24.0).reshape(4, 6)]
+    a, b = (data.draw(_views(owners)) for _ in range(2))
+    assert overlap(a, b) == np.may_share_memory(a, b)
+
+
+@st.composite
+def _views(draw: Any, owners: list[np.ndarray]) -> np.ndarray:
+    array = owners[draw(st.integers(0, len(owners) - 1))]
+    for _ in range(draw(st.integers(0, 2))):
+        start, step = draw(st.integers(0, len(array) - 1)), draw(st.integers(1, 3))
+        array = array[start::step]
+    return array

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import is_dense, is_like
+from coredispatch_cpu_numba.arrays import is_dense, is_like, overlap
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "WHEN"]
 
-_LEAST = 512
+_LEAST = 1
 _SPLIT = 32768
 _adam = Loop("nn.optim_steps", "adam", _SPLIT)
 _sgd = Loop("nn.optim_steps", "sgd", _SPLIT)
@@ -94,15 +94,18 @@ def sgd_step(
 
 def _independent(*arrays: Any) -> bool:
     """Writable where written, alike, and not overlapping: they are updated side by side."""
-    first = arrays[0]
-    if not all(is_like(a, first) for a in arrays[1:]):
+    param, grad, *state = arrays
+    if not is_like(grad, param) or overlap(grad, param) or not param.flags.writeable:
         return False
-    if not all(a.flags.writeable for a in (first, *arrays[2:])):
-        return False
-    count = len(arrays)
-    return not any(
-        np.may_share_memory(arrays[i], arrays[j]) for i in range(count) for j in range(i)
-    )
+    for i, array in enumerate(state):  # generators would cost as much again
+        if not is_like(array, param) or not array.flags.writeable:
+            return False
+        if overlap(array, param) or overlap(array, grad):
+            return False
+        for other in state[:i]:
+            if overlap(array, other):
+                return False
+    return True
 
 
 def _accepts_adam(
