@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from .elementary.inlined import inlined
 from .halves import STORED, narrowed, widened
 
-__all__ = ["add_to", "copy", "copy_apart", "fill", "floats", "item", "part", "put", "row_of"]
+__all__ = [
+    "add_to",
+    "copy",
+    "copy_apart",
+    "fill",
+    "floats",
+    "item",
+    "part",
+    "put",
+    "put_two",
+    "row_of",
+]
 
 
 @intrinsic
@@ -70,6 +82,24 @@ def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.float32 if half else array.dtype), codegen
+
+
+@intrinsic
+def put_two(typingctx: Any, array: Any, index: Any, source: Any, at: Any) -> Any:
+    """``array[index:index + 2] = source[at:at + 2]``, both as one."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, given = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)
+        )
+        two = ir.VectorType(target.type.pointee, 2).as_pointer()
+        size = context.get_abi_sizeof(target.type.pointee)
+        value = builder.load(builder.bitcast(builder.gep(given, [args[3]]), two), align=size)
+        place = builder.bitcast(builder.gep(target, [args[1]]), two)
+        builder.store(value, place, align=size)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, source, types.intp), codegen
 
 
 def floats(array: Any, room: Any) -> Any:

@@ -53,7 +53,43 @@ def test_grid_sample_of_places_that_are_no_numbers() -> None:
     x = RNG.normal(size=(1, 2, 4, 4))
     grid = np.array([[[[np.nan, 0.0], [np.inf, 0.0], [1e30, -1e30], [0.0, 0.0]]]])
     for padding in ("zeros", "border", "reflection"):
-        agree("grid_sample", x, grid, "bilinear", padding, False)
+        for mode in ("bilinear", "nearest"):
+            agree("grid_sample", x, grid, mode, padding, False)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("size", [(1, 1), (5, 1), (1, 5), (2, 2), (3, 70)])
+def test_grid_sample_of_narrow_images(mode: str, size: tuple[int, int]) -> None:
+    """Blocks of which all taps are inside, some, and none; places on the borders."""
+    x = RNG.normal(size=(2, 3, *size)).astype(np.float32)
+    edges = np.array([-2, -1, -0.5, 0, 0.25, 1, 2])
+    for reach in (0.1, 1.0, 1.5, 4.0):
+        grid = RNG.uniform(-reach, reach, (2, 9, 15, 2)).astype(np.float32)
+        grid[0, 0, :7, 0] = grid[0, 0, 7:14, 1] = edges
+        grid[1, 1, 3:10] = edges[:, None]
+        for padding, align in itertools.product(("zeros", "border"), (False, True)):
+            agree("grid_sample", x, grid, mode, padding, align)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_grid_sample_reads_nothing_but_taps(mode: str) -> None:
+    """What lies beside a tap may be infinite, or no number; beyond the image is 0."""
+    x = np.full((1, 1, 6, 8), np.nan, np.float32)
+    x[..., 2:4, 2:5] = RNG.normal(size=(2, 3))
+    inside = np.array([[2.2, 2.4], [3.5, 2.0], [3.9, 2.9], [2.0, 2.5]]) + 0.5
+    grid = (2 * inside / (8, 6) - 1).astype(np.float32).reshape(1, 1, 4, 2)
+    found = KERNELS["grid_sample"](x, grid, mode, "zeros", False)
+    wanted = KERNELS["grid_sample"](np.nan_to_num(x), grid, mode, "zeros", False)
+    assert np.isfinite(wanted).all()
+    if mode == "nearest":
+        np.testing.assert_array_equal(found, wanted)
+    else:  # of whole coordinates the tap beside is one, with weight 0
+        np.testing.assert_array_equal(found[..., [0, 2]], wanted[..., [0, 2]])
+    corners = np.full((1, 1, 6, 8), 2, np.float32)
+    corners[..., 0, 0] = corners[..., -1, -1] = np.inf
+    away = np.array([[-9, 0], [0, 9], [9, -9], [np.nan, 0], [0.5, -0.5]], np.float32)
+    found = KERNELS["grid_sample"](corners, away.reshape(1, 1, 5, 2), mode, "zeros", False)
+    np.testing.assert_array_equal(found, [[[[0, 0, 0, 0, 2]]]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

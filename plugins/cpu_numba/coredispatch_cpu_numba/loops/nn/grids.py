@@ -23,6 +23,7 @@ from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import choose, floor, full_vectors, rint
+from coredispatch_cpu_numba.loops.nn.grid_taps import flat_of, gather_of, pairs_of, whole_of
 from coredispatch_cpu_numba.spans import add_to, fill, item, part
 
 __all__ = ["LOOPS", "PLACES"]
@@ -75,21 +76,15 @@ def _bounded_of(char: str) -> Any:
 
 
 def _axis_of(char: str) -> Any:
-    """``axis(grid, start, dims, size, mode, padding, align, places, weights, slopes, at, turn)``.
+    """``axis(given, count, size, mode, padding, align, places, weights, slopes, at, turn)``.
 
     Fills rows of 64 entries with the neighbours along one dimension, their weights and the
-    derivatives of these with respect to the entries of ``grid``, which begin at ``start`` and lie
-    ``dims`` apart. What is beyond the image has place -1. ``at`` and ``turn`` are scratch.
+    derivatives of these with respect to the entries of the grid that are ``given``. What is beyond
+    the image has place -1. ``at`` and ``turn`` are scratch.
     """
     T = elementary[char].T
-    bounded = _bounded_of(char)
+    bounded, whole = _bounded_of(char), whole_of(char)
     A = _CUBIC
-
-    @inlined
-    def whole(at, limit):
-        # Far outside, and NaN: just outside.
-        inside = (at >= T(0)) & (at < limit)
-        return np.int32(choose(inside, at, T(-1)))
 
     @_compiled  # called from an inlined function, ``bounded`` would have to be inlined, too
     def cubic(scale, size, padding, align, count, places, weights, slopes, at, turn):
@@ -123,17 +118,11 @@ def _axis_of(char: str) -> Any:
             places[j] = whole(T(rint(at[j])), limit)
 
     @_compiled
-    def axis(
-        grid, start, dims, count, size, mode, padding, align, places, weights, slopes, at, turn
-    ):
+    def axis(given, count, size, mode, padding, align, places, weights, slopes, at, turn):
         full_vectors()
         one, half, limit = T(1), T(0.5), T(size)
-        if dims == 2:
-            for j in range(count):
-                at[j] = item(grid, start + 2 * j)
-        else:
-            for j in range(count):
-                at[j] = item(grid, start + 3 * j)
+        for j in range(count):
+            at[j] = given[j]
         scale = (T(size - 1) if align else limit) * half
         if align:
             for j in range(count):
@@ -170,20 +159,34 @@ def _block_of(char: str) -> Any:
     axis = _axis_of(char)
 
     @_compiled
+    def split(entries, dims, into):
+        """The first, second and third entry of each place, in rows of 64."""
+        full_vectors()
+        x, y, z = part(into, 0, 64), part(into, 64, 128), part(into, 128, 192)
+        if dims == 2:
+            for j in range(entries.size // 2):
+                x[j], y[j] = item(entries, 2 * j), item(entries, 2 * j + 1)
+        else:
+            for j in range(entries.size // 3):
+                x[j], y[j] = item(entries, 3 * j), item(entries, 3 * j + 1)
+                z[j] = item(entries, 3 * j + 2)
+
+    @_compiled
     def block(
         grid, start, count, dims, depth, height, width, mode, padding, align,
-        places, weights, slopes, offsets, shares, at, turn,
+        places, weights, slopes, offsets, reads, shares, at, turn,
     ):  # fmt: skip
         full_vectors()
         each = 1 if mode == 0 else (2 if mode == 1 else 4)
         deep = each if dims == 3 else 1
+        split(part(grid, start * dims, (start + count) * dims), dims, shares)
         for d in range(3):
             here, w = part(places, d * 256, d * 256 + 256), part(weights, d * 256, d * 256 + 256)
             s = part(slopes, d * 256, d * 256 + 256)
             if d < dims:
                 size = width if d == 0 else (height if d == 1 else depth)
-                first = start * dims + d
-                axis(grid, first, dims, count, size, mode, padding, align, here, w, s, at, turn)
+                given = part(shares, d * 64, d * 64 + 64)
+                axis(given, count, size, mode, padding, align, here, w, s, at, turn)
             else:
                 for j in range(count):
                     here[j], w[j], s[j] = np.int32(0), T(1), T(0)
@@ -197,10 +200,12 @@ def _block_of(char: str) -> Any:
             )  # fmt: skip
             first = tap * 64
             own, share = part(offsets, first, first + 64), part(shares, first, first + 64)
+            read = part(reads, first, first + 64)
             for j in range(count):
                 bits = np.int32(px[j] | py[j] | pz[j])
                 offset = np.int32((pz[j] * height + py[j]) * width + px[j])
                 own[j] = choose(bits >= 0, offset, np.int32(-1))
+                read[j] = choose(bits >= 0, offset, np.int32(0))
                 outside = np.int32(outside | bits)
             for j in range(count):
                 share[j] = choose(own[j] >= 0, (wx[j] * wy[j]) * wz[j], T(0))
@@ -209,73 +214,9 @@ def _block_of(char: str) -> Any:
     return block
 
 
-def _gather_of(char: str) -> Any:
-    """Compiled functions that read a plane at the taps of a block's places.
-
-    ``gather`` adds up four taps from ``tap`` on, the first four from 0 on; ``pick`` takes one tap,
-    ``dot`` adds its product with a gradient. ``every`` says that no tap is beyond the image.
-
-    """
-    T = elementary[char].T
-
-    @_compiled
-    def bring(plane, offsets, at, into):
-        full_vectors()
-        for j in range(into.size):
-            offset = item(offsets, at + j)
-            into[j] = item(plane, np.intp(choose(offset < 0, np.int32(0), offset)))
-
-    @inlined
-    def weighted(value, offset, share):
-        return choose(offset >= 0, value, T(0)) * share
-
-    @_compiled
-    def gather(plane, offsets, shares, tap, values, result):
-        full_vectors()
-        at, n = tap * 64, result.size
-        o0, o1 = part(offsets, at, at + 64), part(offsets, at + 64, at + 128)
-        o2, o3 = part(offsets, at + 128, at + 192), part(offsets, at + 192, at + 256)
-        s0, s1 = part(shares, at, at + 64), part(shares, at + 64, at + 128)
-        s2, s3 = part(shares, at + 128, at + 192), part(shares, at + 192, at + 256)
-        v0, v1 = part(values, 0, n), part(values, 64, 64 + n)
-        v2, v3 = part(values, 128, 128 + n), part(values, 192, 192 + n)
-        bring(plane, offsets, at, v0)
-        bring(plane, offsets, at + 64, v1)
-        bring(plane, offsets, at + 128, v2)
-        bring(plane, offsets, at + 192, v3)
-        for j in range(n):
-            v0[j] = weighted(v0[j], o0[j], s0[j]) + weighted(v1[j], o1[j], s1[j])
-        for j in range(n):
-            v2[j] = weighted(v2[j], o2[j], s2[j]) + weighted(v3[j], o3[j], s3[j])
-        if tap == 0:
-            for j in range(n):
-                result[j] = v0[j] + v2[j]
-        else:
-            for j in range(n):
-                result[j] += v0[j] + v2[j]
-
-    @_compiled
-    def pick(plane, offsets, every, result):
-        full_vectors()
-        bring(plane, offsets, 0, result)
-        if not every:
-            for j in range(result.size):
-                result[j] = choose(offsets[j] >= 0, result[j], T(0))
-
-    @_compiled
-    def dot(plane, offsets, given, values, dots):
-        full_vectors()
-        v = part(values, 0, given.size)
-        bring(plane, offsets, 0, v)
-        for j in range(given.size):
-            dots[j] += given[j] * choose(offsets[j] >= 0, v[j], T(0))
-
-    return gather, pick, dot
-
-
 # The scratch arrays of a loop: bytes from its beginning. Numbers have room for float64.
 _WEIGHTS, _SLOPES, _OFFSETS = 3072, 9216, 15360
-_SHARES, _DOTS, _AT, _TURN, _END = 19456, 27648, 35840, 37888, 39936
+_SHARES, _DOTS, _AT, _TURN, _READS, _END = 19456, 27648, 35840, 37888, 39936, 44032
 
 
 def _scratch_of(char: str) -> Any:
@@ -291,6 +232,7 @@ def _scratch_of(char: str) -> Any:
             array_at(address + _SHARES, 1024, T),
             array_at(address + _AT, 256, T),
             array_at(address + _TURN, 256, T),
+            array_at(address + _READS, 1024, np.int32),
         )
 
     return scratch
@@ -299,34 +241,55 @@ def _scratch_of(char: str) -> Any:
 def _grid_sample(char: str) -> Callable[..., None]:
     """Counts blocks of all images."""
     block, scratch = _block_of(char), _scratch_of(char)
-    gather, pick, _ = _gather_of(char)
-    reserve = stack_words(_END // 8)
+    gather, pick, _ = gather_of(char)
+    pairs, gather_pairs = pairs_of(char)
+    nearest, linear = flat_of(char)
+    T, reserve, reserve_pairs = elementary[char].T, stack_words(_END // 8), stack_words(1024)
 
     def loop(
         x, grid, channels, depth, height, width, dims, places, mode, padding, align, out, lo, hi
     ):
         full_vectors()
-        at, weights, slopes, offsets, shares, spot, turn = scratch(reserve())
+        at, weights, slopes, offsets, shares, spot, turn, reads = scratch(reserve())
+        # rooms for 8 rows of 64 pairs of float64
+        pair_shares, values = array_at(reserve_pairs(), 512, T), array_at(reserve_pairs(), 256, T)
+        valid, bases = (
+            array_at(reserve_pairs(), 512, np.int32), array_at(reserve_pairs(), 256, np.int32),
+        )  # fmt: skip
+        paired, flat = mode == 1 and width > 1, dims == 2 and padding == 0
         blocks = (places + 63) // 64
         size = depth * height * width
         for r in range(lo, hi):
             image = r // blocks
             begin = (r - image * blocks) * 64
             count = min(64, places - begin)
-            taps, every = block(
-                grid, image * places + begin, count, dims, depth, height, width, mode, padding,
-                align, at, weights, slopes, offsets, shares, spot, turn,
-            )  # fmt: skip
+            start = image * places + begin
+            entries, taps = part(grid, start * dims, (start + count) * dims), 4
+            if flat and mode == 0:
+                every = nearest(entries, height, width, align, offsets, reads)
+            elif flat and paired:
+                every = linear(entries, height, width, align, bases, pair_shares, valid)
+            else:
+                taps, every = block(
+                    grid, start, count, dims, depth, height, width, mode, padding, align,
+                    at, weights, slopes, offsets, reads, shares, spot, turn,
+                )  # fmt: skip
+                if paired:
+                    for two in range(taps // 2):
+                        pairs(offsets, shares, two, count, bases, pair_shares, valid)
             for c in range(channels):
                 first = (image * channels + c) * size
                 plane = part(x, first, first + size)
                 first = (image * channels + c) * places + begin
                 result = part(out, first, first + count)
                 if mode == 0:
-                    pick(plane, offsets, every, result)
+                    pick(plane, offsets, reads, every, result)
+                elif paired:
+                    for two in range(0, taps // 2, 2):
+                        gather_pairs(plane, bases, pair_shares, valid, two, every, values, result)
                 else:
                     for tap in range(0, taps, 4):
-                        gather(plane, offsets, shares, tap, spot, result)
+                        gather(plane, offsets, reads, shares, tap, spot, result)
 
     return loop
 
@@ -366,7 +329,7 @@ def _grid_sample_backward(char: str) -> Callable[..., None]:
     """Counts images; ``into`` and ``of_grid`` begin with zeros."""
     T = elementary[char].T
     block, scratch = _block_of(char), _scratch_of(char)
-    dot = _gather_of(char)[2]
+    dot = gather_of(char)[2]
     add, put_back = _scatter_of(char)
     reserve = stack_words(_END // 8)
 
@@ -392,7 +355,7 @@ def _grid_sample_backward(char: str) -> Callable[..., None]:
     ):  # fmt: skip
         full_vectors()
         address = reserve()
-        at, weights, slopes, offsets, shares, spot, turn = scratch(address)
+        at, weights, slopes, offsets, shares, spot, turn, reads = scratch(address)
         dots = array_at(address + _DOTS, 1024, T)
         size = depth * height * width
         each = 1 if mode == 0 else (2 if mode == 1 else 4)
@@ -402,7 +365,7 @@ def _grid_sample_backward(char: str) -> Callable[..., None]:
                 start = image * places + begin
                 taps, _ = block(
                     grid, start, count, dims, depth, height, width, mode, padding, align,
-                    at, weights, slopes, offsets, shares, spot, turn,
+                    at, weights, slopes, offsets, reads, shares, spot, turn,
                 )  # fmt: skip
                 fill(part(dots, 0, taps * 64), T(0))
                 for c in range(channels):
@@ -418,8 +381,8 @@ def _grid_sample_backward(char: str) -> Callable[..., None]:
                     for tap in range(taps):
                         own = tap * 64
                         dot(
-                            plane, part(offsets, own, own + 64), given, spot,
-                            part(dots, own, own + 64),
+                            plane, part(offsets, own, own + 64), part(reads, own, own + 64),
+                            given, spot, part(dots, own, own + 64),
                         )  # fmt: skip
                 if mode == 0:
                     continue  # no place moves a tap
