@@ -136,11 +136,12 @@ def test_the_first_maximum_gets_the_gradient(
     if values in ("nan", "lowest"):
         x[rng.random(x.shape) < 0.4] = np.nan if values == "nan" else -np.inf
     try:
-        pooled = reference["max_pool"].fn(x, *options).shape
+        pooled = reference["max_pool"].fn(x, *options)
     except ValueError:
         assume(False)  # no window fits
+    np.testing.assert_array_equal(KERNELS["max_pool"](x, *options), pooled)
     # Whole numbers: their sums are the same in every order.
-    grad = rng.integers(-9, 9, pooled).astype(dtype)
+    grad = rng.integers(-9, 9, pooled.shape).astype(dtype)
     ours = KERNELS["max_pool_backward"](grad, x, *options)
     theirs = reference["max_pool_backward"].fn(grad, x, *options)
     np.testing.assert_array_equal(ours, theirs)
@@ -148,8 +149,12 @@ def test_the_first_maximum_gets_the_gradient(
 
 def test_windows_of_other_sizes_are_left_to_numpy() -> None:
     x, grad = np.ones((4, 17, 17), np.float32), np.ones((4, 9, 9), np.float32)
-    kernel = KERNELS["max_pool_backward"]
+    kernel, pool = KERNELS["max_pool_backward"], KERNELS["max_pool"]
     two, none, one = (2, 2), (0, 0), (1, 1)
+    assert pool(x, (30, 30), two, none, one, False) is NotImplemented
+    assert pool(x, (3,), (2,), (1,), (1,), False) is NotImplemented
+    assert pool(x, two, (2,), none, one, True) is NotImplemented
+    assert pool(x.T, two, two, none, one, False) is NotImplemented
     assert kernel(grad, x, two, two, none, one, False) is NotImplemented  # a shape that is wrong
     assert kernel(grad, x, two, two, none, one, True) is not NotImplemented
     assert kernel(grad, x, (5, 5), two, none, one, False) is NotImplemented

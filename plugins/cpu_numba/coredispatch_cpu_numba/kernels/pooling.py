@@ -1,23 +1,27 @@
-"""The gradient of max pooling over two dimensions of contiguous arrays."""
+"""Max pooling over two dimensions of contiguous arrays, and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from coredispatch.plugin import CoreDispatchError, operator
-from coredispatch_cpu_numba.arrays import FLOATS, is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
 
 _LEAST = 64
 _SPLIT = 32768
-_halving = Loop("pooling", "halving_backward", _SPLIT)
-_windows = Loop("pooling", "windows_backward", _SPLIT)
+_halving = Loop("pooling", "halving", _SPLIT)
+_windows = Loop("pooling", "windows", _SPLIT)
+_few_halving, _few_windows = _halving.compiled, _windows.compiled
+_halving_backward = Loop("pooling", "halving_backward", _SPLIT)
+_windows_backward = Loop("pooling", "windows_backward", _SPLIT)
 _PLACES = 2**31 - 1
 #: kernel size, stride, padding and dilation of windows of 2 by 2 side by side
 _HALVING = [(2, 2), (2, 2), (0, 0), (1, 1)]
@@ -29,6 +33,56 @@ def _pooled(input: np.ndarray, *options: Any) -> Any:
         return operator("max_pool").out_rule(input, *options)
     except CoreDispatchError:
         return None
+
+
+@lru_cache(maxsize=1024)
+def _plan(shape: tuple[int, ...], *options: Any) -> Any:
+    """The result's shape, planes, what the loop of any windows takes, and elements looked at.
+
+    None for what is not of two dimensions, or refused.
+    """
+    sizes = options[:4]
+    if any(len(v) != 2 for v in sizes):
+        return None
+    pooled = _pooled(np.broadcast_to(np.float32(0), shape), *options)
+    if pooled is None or not prod(pooled):
+        return None
+    numbers = np.array([*shape[-2:], *pooled[-2:], *(n for v in sizes for n in v)], INT64)
+    planes = prod(shape[:-2])
+    halving = list(sizes) == _HALVING and not options[4]
+    return pooled, planes, None if halving else numbers, prod(pooled) * prod(sizes[0])
+
+
+def max_pool(
+    input: np.ndarray,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Any:
+    """The largest elements of windows; NaN is larger than every number."""
+    if not is_dense(input, 1):
+        return NotImplemented
+    shape, own = input.shape, input.dtype
+    plan = _plan(
+        shape, tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation), ceil_mode
+    )
+    if plan is None:
+        return NotImplemented
+    pooled, planes, numbers, work = plan
+    out = np.empty(pooled, own)
+    if numbers is None and work < _SPLIT:  # Loop.__call__ written out
+        launch, task, _ = _few_halving[own]
+        launch(input, out, shape[-2], shape[-1], planes, planes, task, 0)
+    elif numbers is None:
+        _halving(own, work, planes, input, out, *shape[-2:], weight=work // planes)
+    elif work < _SPLIT:
+        launch, task, _ = _few_windows[own]
+        launch(input, out, numbers, planes, planes, task, 0)
+    else:
+        _windows(own, work, planes, input, out, numbers, weight=work // planes)
+    return out
 
 
 def max_pool_backward(
@@ -49,15 +103,18 @@ def max_pool_backward(
         return NotImplemented
     planes, plane, out = prod(shape[:-2]), prod(shape[-2:]), np.empty(shape, own)
     if options == _HALVING and grad.shape == (*shape[:-2], shape[-2] // 2, shape[-1] // 2):
-        _halving(own, input.size, planes, grad, input, out, *shape[-2:], weight=plane)
+        _halving_backward(own, input.size, planes, grad, input, out, *shape[-2:], weight=plane)
         return out
     if own not in FLOATS or plane > _PLACES or grad.shape != _pooled(input, *options, ceil_mode):
         return NotImplemented
     numbers = np.array([*shape[-2:], *grad.shape[-2:], *(n for v in options for n in v)])
     work = grad.size * prod(kernel_size)
-    _windows(own, work, planes, grad, input, out, numbers, weight=max(1, work // planes))
+    _windows_backward(own, work, planes, grad, input, out, numbers, weight=max(1, work // planes))
     return out
 
 
-KERNELS: dict[str, Callable[..., Any]] = {"max_pool_backward": max_pool_backward}
+KERNELS: dict[str, Callable[..., Any]] = {
+    "max_pool": max_pool,
+    "max_pool_backward": max_pool_backward,
+}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

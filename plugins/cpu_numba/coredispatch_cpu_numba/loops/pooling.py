@@ -1,4 +1,4 @@
-"""The gradient of max pooling, of windows of 2 by 2 side by side and of any. Counts planes.
+"""Max pooling and its gradient, of windows of 2 by 2 side by side and of any. Counts planes.
 
 The first maximum of a window, in row order, gets the gradient; a NaN is larger than every number.
 """
@@ -11,10 +11,70 @@ import numpy as np
 
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import choose, full_vectors
-from coredispatch_cpu_numba.spans import fill, item, part, put
+from coredispatch_cpu_numba.spans import copy, fill, item, part, put, row_of
 
 __all__ = ["LOOPS"]
+
+
+@inlined
+def _larger(x, y):
+    """The larger; NaN if either is."""
+    return choose((y > x) | (y != y), y, x)
+
+
+def _halving(char: str) -> Callable[..., None]:
+    """A last row or column that no window covers is passed over."""
+
+    def loop(x, out, h, w, lo, hi):
+        full_vectors()
+        oh, ow = h // 2, w // 2
+        for plane in range(lo, hi):
+            for y in range(oh):
+                base, to = (plane * h + 2 * y) * w, (plane * oh + y) * ow
+                above, below = part(x, base, base + w), part(x, base + w, base + 2 * w)
+                result = part(out, to, to + ow)
+                for z in range(ow):
+                    first = _larger(item(above, 2 * z), item(above, 2 * z + 1))
+                    second = _larger(item(below, 2 * z), item(below, 2 * z + 1))
+                    put(result, z, _larger(first, second))
+
+    return loop
+
+
+def _windows(char: str) -> Callable[..., None]:
+    """The rows that a row of windows covers are made one, which is gone through by position."""
+    lowest = elementary[char].T(-np.inf)
+
+    def loop(x, out, numbers, lo, hi):
+        full_vectors()
+        h, w, oh, ow = numbers[0], numbers[1], numbers[2], numbers[3]
+        kh, kw, sh, sw = numbers[4], numbers[5], numbers[6], numbers[7]
+        ph, pw, dh, dw = numbers[8], numbers[9], numbers[10], numbers[11]
+        tops = np.empty(w, x.dtype)
+        for plane in range(lo, hi):
+            for i in range(oh):
+                result = row_of(out, plane * oh + i, ow)
+                fill(result, lowest)
+                begin = i * sh - ph
+                first = begin if begin >= 0 else begin + (dh - 1 - begin) // dh * dh
+                if first < min(h, begin + kh * dh):
+                    copy(tops, row_of(x, plane * h + first, w))
+                else:
+                    fill(tops, lowest)
+                for y in range(first + dh, min(h, begin + kh * dh), dh):
+                    row = row_of(x, plane * h + y, w)
+                    for z in range(w):
+                        tops[z] = _larger(tops[z], row[z])
+                for kx in range(kw):
+                    begin = kx * dw - pw
+                    first = max(0, (sw - 1 - begin) // sw)
+                    stop = min(ow, (w - 1 - begin) // sw + 1)
+                    for z in range(first, stop):
+                        put(result, z, _larger(item(result, z), item(tops, z * sw + begin)))
+
+    return loop
 
 
 def _halving_backward(char: str) -> Callable[..., None]:
@@ -98,6 +158,8 @@ def _windows_backward(char: str) -> Callable[..., None]:
 
 
 LOOPS: dict[str, Loop] = {
+    "halving": Loop("aann", _halving),
+    "windows": Loop("aai", _windows),
     "halving_backward": Loop("aaann", _halving_backward),
     "windows_backward": Loop("aaai", _windows_backward, dtypes="fd"),
 }
