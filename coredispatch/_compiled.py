@@ -33,6 +33,8 @@ HOT_MODULES = (
     "coredispatch/registry/dispatch/raw_kernels.py",
     "coredispatch/registry/dispatch/inplace_kernels.py",
     "coredispatch/registry/dispatch/boxed_kernels.py",
+    "coredispatch/registry/around/arguments.py",
+    "coredispatch/registry/around/binding.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",
     "coredispatch/frontend/autograd/accumulate.py",

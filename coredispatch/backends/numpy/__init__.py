@@ -51,6 +51,10 @@ class NumpyBackend(ArrayApiBackend):
         """Write in place; refuses memory that several elements share."""
         np.copyto(dst, src, casting="unsafe")
 
+    def coerce(self, out: Any) -> Any:
+        """A 0-dim array for a scalar; anything else is refused."""
+        return np.asarray(out) if isinstance(out, np.generic) else super().coerce(out)
+
     def offset(self, raw: Any) -> int:
         """Elements between the start of the owning array and the first element."""
         base = raw

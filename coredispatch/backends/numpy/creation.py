@@ -91,7 +91,7 @@ def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) ->
     else:
         wanted = numpy_dtype(dtype)
     if wanted.kind in "iu":  # of Python integers; negative ones wrap to unsigned types
-        drawn = np.uint64 if max(start, end) > np.iinfo(np.int64).max else np.int64
+        drawn = np.uint64 if max(start, end) >= 1 << 63 else np.int64
         return np.arange(start, end, step, drawn).astype(wanted, copy=False)
     if wanted == np.float64:
         return np.arange(start, end, step, wanted)

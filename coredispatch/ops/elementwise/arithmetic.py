@@ -38,12 +38,19 @@ from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.model.value import dtype_of
 
+_FLOATS = (float32, float64)
+_FITTING = 1e38  # every floating dtype of 32 bits or more holds what is smaller
+
 
 def _times_alpha(alpha: Any, x: Any, beside: Any) -> Any:
     """``alpha * x``, computed in the dtype that ``beside + alpha * x`` has.
 
     Raises :class:`DTypeError` for an ``alpha`` of a higher kind than the tensors.
     """
+    if type(alpha) in (float, int) and isinstance(x, Value) and isinstance(beside, Value):
+        dtype = dtype_of(x)
+        if dtype is dtype_of(beside) and dtype in _FLOATS and abs(alpha) < _FITTING:
+            return mul(x, alpha)
     dtype = result_type(beside, x)
     if isinstance(alpha, Value):
         return mul(x, alpha)

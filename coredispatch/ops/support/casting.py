@@ -32,6 +32,13 @@ def common(rule: Promotion, *args: Any) -> tuple[Any, ...]:
 
     For decompositions whose parts would promote one by one to something else than the whole does.
     """
+    first = args[0]
+    if isinstance(first, Value):  # alike, most of the time: nothing to convert
+        dtype = dtype_of(first)
+        if dtype.category >= 2 and all(
+            isinstance(arg, Value) and dtype_of(arg) is dtype for arg in args
+        ):
+            return args
     given = [arg for arg in args if arg is not None]
     for arg in given:
         if not isinstance(arg, (Value, Number)):

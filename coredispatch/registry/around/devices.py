@@ -8,6 +8,7 @@ generators of other devices, and so stands around every kernel that takes one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,6 +68,10 @@ def current_index(key: str) -> int:
     return found[0].check_device(None)
 
 
+#: a device is made once: its name is looked at for a microsecond
+_device = functools.lru_cache(maxsize=256)(Device)
+
+
 def resolved(backend: Backend, device: Device | None) -> Device:
     """``device`` with an index: None is the default device if ``backend`` owns it.
 
@@ -77,7 +82,7 @@ def resolved(backend: Backend, device: Device | None) -> Device:
     if device is None:
         default = current_device(None)
         device = default if default.type == backend.name else Device(backend.name)
-    return Device(device.type, backend.check_device(device.index))
+    return _device(device.type, backend.check_device(device.index))
 
 
 def arrays_of(backend: Backend, raw: Any) -> list[Any]:

@@ -262,6 +262,8 @@ class OutputWrapper:
             if op.decomposition is not None:
                 return run_decomposition(entry, op.decomposition, args)
         try:
+            if op.schema.returns == "Tensor":
+                return self.wrap(entry, out)
             if op.schema.plain:
                 return plain_result(op.schema.returns, out)
             if op.schema.multi_output:
@@ -271,9 +273,7 @@ class OutputWrapper:
                         f"{op.schema.returns}"
                     )
                 return op.result_type([self.wrap(entry, item) for item in out])
-            if op.schema.returns == "None":
-                return None
-            return self.wrap(entry, out)
+            return None
         except CoreDispatchError as error:
             if error.fix is None and entry.record is not None:
                 error.fix = f"the kernel is {entry.record}"

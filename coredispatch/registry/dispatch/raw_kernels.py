@@ -254,14 +254,16 @@ class RawEntry(Entry):
             ):
                 if promotion == PROMOTE_NONE:
                     raws.append(HOOKS.scalar(self, position, argument))
-                elif (
-                    (type(argument) is float or type(argument) is int)
-                    and self.number_flags[position]
-                    and (first in self.weak or (first in self.whole and is_short(argument)))
-                ):
-                    raws.append(argument)
-                else:
+                    position += 1
+                    continue
+                if not (type(argument) is float or type(argument) is int):
                     return self.promoted(args)
+                known = first if first is not None else self.first_dtype(args)
+                if not self.number_flags[position] or not (
+                    known in self.weak or (known in self.whole and is_short(argument))
+                ):
+                    return self.promoted(args)
+                raws.append(argument)
             else:
                 raws.append(argument)
             position += 1
@@ -287,6 +289,15 @@ class RawEntry(Entry):
                     inside.append(raw_items(item))
             raws[position] = inside if isinstance(items, list) else tuple(inside)
         return raws
+
+    def first_dtype(self, args: tuple[Any, ...]) -> DType | None:
+        """The dtype of the first tensor among those that promote."""
+        position = 0
+        for argument in args:
+            if isinstance(argument, Value) and self.tensor_flags[position]:
+                return dtype_of(argument)
+            position += 1
+        return None
 
     def agreed(self, one: DType, other: DType, a: Any, b: Any) -> DType | None:
         """What two raw arrays of these dtypes compute in, where an earlier call found it."""

@@ -26,6 +26,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "Scalar": (bool, int, float, complex),
     "object": (object,),
 }
+#: the types of single results that need no other look
+_EXACT: Final[dict[str, type]] = {"bool": bool, "int": int, "float": float, "str": str}
 #: an int is a float, and both are complex numbers: the result has the type that is promised
 _WIDEN: Final[dict[str, Callable[[Any], Any]]] = {"float": float, "complex": complex}
 
@@ -63,10 +65,12 @@ def returning(returns: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not is_plain(returns):
         return fn
+    usual = _EXACT.get(returns)  # is the answer most of the time, and asked for first
 
     @functools.wraps(fn)
     def checked(*args: Any) -> Any:
-        return plain_result(returns, fn(*args))
+        out = fn(*args)
+        return out if type(out) is usual else plain_result(returns, out)
 
     return checked
 

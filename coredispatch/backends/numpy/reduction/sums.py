@@ -125,7 +125,7 @@ def _truth(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def _position(method: str) -> Callable[..., Any]:
-    function = getattr(np, method)
+    function = getattr(np.ndarray, method)  # the function of this name asks what x is
 
     def kernel(x: np.ndarray, dim: int | None, keepdim: bool) -> Any:
         if x.dtype.kind == "V":
@@ -133,7 +133,7 @@ def _position(method: str) -> Callable[..., Any]:
         if dim is not None and not x.ndim:
             normalize_dim(dim, 0)
             dim = None
-        return function(x, dim, keepdims=keepdim)
+        return function(x, dim, None, keepdims=keepdim)
 
     return kernel
 
