@@ -213,7 +213,8 @@ def cross_entropy(
     if weight is None and smoothing == 0.0 and reduction in _TOTALS and x.ndim == 2:
         if 0 < x.size <= MOST and _labels_fit(y, len(x)):
             f = _functions(x)
-            function = None if f is None else f["cross_entropy"]
+            name = "cross_entropy" if x.shape[1] < _VECTOR else "cross_entropy_long"
+            function = None if f is None else f[name]
             if function is not None:
                 out = np.empty((), x.dtype)
                 try:

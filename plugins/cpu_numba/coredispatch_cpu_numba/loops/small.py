@@ -22,8 +22,11 @@ from coredispatch_cpu_numba.atomics import address_of, array_at
 from coredispatch_cpu_numba.building import build, compiled
 from coredispatch_cpu_numba.compilation import REDUCTION
 from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.layout import COLUMNS
-from coredispatch_cpu_numba.loops.activation.softmax import columns_of, rows_of
+from coredispatch_cpu_numba.loops.activation.softmax import columns_of, rows_of, sum_exp_of
+from coredispatch_cpu_numba.spans import row_of
+from coredispatch_cpu_numba.tails import fold_of
 
 __all__ = ["FUNCTIONS", "compile_function"]
 
@@ -333,6 +336,43 @@ def cross_entropy(x, y, ignored, average, out):
         for j in range(classes):
             row += _exp(x[i, j] - top)
         total += math.log(row) - (x[i, label] - top)
+    out[()] = total / kept if average else total
+
+
+def _log_sum_exp(row):
+    """The largest number of the row, and ``log sum exp(row - largest)``."""
+
+
+@overload(_log_sum_exp, inline="always")
+def _log_sum_exp_of(row):
+    top, total = fold_of(_char(row), "top"), sum_exp_of(_char(row))
+
+    def find(row):
+        largest = top(row)
+        return largest, math.log(total(row, largest))
+
+    return find
+
+
+@_compiled(2, _LABELS, types.int64, types.boolean, 0)
+def cross_entropy_long(x, y, ignored, average, out):
+    """As ``cross_entropy``, of rows of whole vectors."""
+    full_vectors()
+    total = 0.0
+    kept = 0
+    classes = x.shape[1]
+    given = _flat(x)
+    if y.shape[0] != x.shape[0]:
+        raise ValueError("one label for each row")
+    for i in range(x.shape[0]):
+        label = y[i]
+        if label == ignored:
+            continue
+        if label < 0 or label >= classes:
+            raise ValueError("a label is no class")
+        kept += 1
+        top, row = _log_sum_exp(row_of(given, i, classes))
+        total += row - (x[i, label] - top)
     out[()] = total / kept if average else total
 
 
