@@ -12,7 +12,8 @@ from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
 
-#: elements of a row, by the size of one: it takes as many comparisons as the square of that
+#: elements of a row, by the size of one: it takes as many comparisons as the square of that. The
+#: loop has room for 256.
 _LONGEST = {2: 96, 4: 96, 8: 256}
 _FEW = 4096  # elements up to which the calls of a search for one maximum after the other cost more
 _SPLIT = 4096

@@ -16,12 +16,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from coredispatch_cpu_numba.atomics import array_at, stack_words
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.spans import fill, item, put
 from coredispatch_cpu_numba.vectors import machine, splat
 
-__all__ = ["LOOPS"]
+__all__ = ["LONGEST", "LOOPS"]
+
+#: elements of the longest row
+LONGEST = 256
 
 
 @intrinsic
@@ -110,13 +114,14 @@ def _rows(char: str) -> Callable[..., None]:
     lanes = machine().lanes(char)
     whole = np.int32 if char == "f" else np.int64
     write_places, write_two = _places_of(lanes, 1), _places_of(lanes, 2)
+    reserve = stack_words(LONGEST)
     behind = np.iinfo(whole).max  # no key is as large: what fills up a vector stands last
 
     def loop(x, n, k, descending, values, indices, lo, hi):
         full_vectors()
         whole_vectors = (n + lanes - 1) // lanes * lanes
-        keys, places = np.empty(whole_vectors, whole), np.empty(whole_vectors, whole)
-        order = np.empty(n, np.int64)
+        keys = array_at(reserve(), whole_vectors, whole)
+        places, order = array_at(reserve(), whole_vectors, whole), array_at(reserve(), n, np.int64)
         fill(keys, whole(behind))
         for r in range(lo, hi):
             for j in range(n):
