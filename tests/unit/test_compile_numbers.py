@@ -210,3 +210,33 @@ def test_views_of_inputs_that_are_returned_follow_their_numbers(program: Any, pl
             got.sum().backward()
             wanted.sum().backward()
             assert x.grad.equal(y.grad)
+
+
+IMAGE = cd.arange(2 * 4 * 6 * 6.0).view(2, 4, 6, 6).sin()
+LABELS = cd.ones(2, 6, 6, dtype=cd.int64)
+DECIDED: dict[str, Any] = {
+    "sum": (lambda x, d: x / x.sum(d, keepdim=True), (0, 1, 2)),
+    "sum of several": (lambda x, d: x.sum((d, 3)), (0, 1, 2)),
+    "softmax": (lambda x, d: x.softmax(d), (1, 2, 3)),
+    "log_softmax": (lambda x, d: F.log_softmax(x, d), (1, 2, 3)),
+    "mean": (lambda x, d: (x * 2).mean(d), (1, 2, 3)),
+    "normalize": (lambda x, d: F.normalize(x, dim=d), (1, 2, 3)),
+    "cosine": (lambda x, d: F.cosine_similarity(x, x * 2, dim=d), (1, 2, 3)),
+    "kernel": (lambda x, k: F.max_pool2d(x, k), (1, 2, 3)),
+    "stride": (lambda x, k: F.max_pool2d(x, 2, k), (1, 2, 3)),
+    "ignored": (lambda x, i: F.cross_entropy(x, LABELS, ignore_index=i), (5, 6, 7)),
+    "convolution": (lambda x, s: F.conv2d(x, cd.ones(4, 4, 3, 3), stride=s), (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize(("program", "numbers"), DECIDED.values(), ids=list(DECIDED))
+def test_numbers_that_decide_what_is_computed(program: Any, numbers: Any) -> None:
+    """They are inputs of the graph from the second one on, with and without gradients."""
+    fast, plain = cd.compile(program), cd.compile(program)
+    for number in (*numbers, *numbers):
+        x = IMAGE.clone().requires_grad_()
+        got, wanted = fast(x, number), program(x, number)
+        cd.testing.assert_close(got, wanted)
+        back = [cd.autograd.grad(y.square().sum(), x)[0] for y in (got, wanted)]
+        cd.testing.assert_close(*back)
+        cd.testing.assert_close(plain(IMAGE, number), wanted.detach())

@@ -320,3 +320,35 @@ def test_branches_that_write_what_they_were_given_are_refused() -> None:
     graph.output(x)
     with pytest.raises(GraphError, match="writes to 'value'"):
         functionalize(graph)
+
+
+RESULTS: dict[str, Callable[[Any], Any]] = {
+    "topk": lambda x: x.topk(2),
+    "sort": lambda x: x.sort(),
+    "max": lambda x: x.max(1),
+    "aminmax": lambda x: cd.aminmax(x, dim=1),
+    "var_mean": lambda x: cd.var_mean(x, 1),
+    "frexp": lambda x: cd.frexp(x),
+    "svd": lambda x: cd.linalg.svd(x, full_matrices=False),
+}
+
+
+@pytest.mark.parametrize("several", RESULTS.values(), ids=list(RESULTS))
+def test_results_of_one_call_have_memory_of_their_own(several: Callable[[Any], Any]) -> None:
+    def program(x: Any) -> Any:
+        first, second, *_ = several(x + 1)
+        before = first * 3
+        first.mul_(2)
+        first[..., 0] = 0
+        return first, second, before
+
+    agrees(program, cd.arange(12.0).view(3, 4).cos())
+
+
+def test_results_that_are_handed_out_together() -> None:
+    def program(x: Any) -> Any:
+        found = x.topk(2)
+        found[0].add_(1)
+        return tuple(found)
+
+    agrees(program, cd.arange(12.0).view(3, 4).cos())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.attributes import attributes_of
+from coredispatch.frontend.compiling.memory import crossings, is_owner, owner_of
 from coredispatch.frontend.compiling.replaced import order_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Value
@@ -173,7 +174,17 @@ class Arguments:
                 found.append((first, root))
         if self.views and len(shared) < len(found):
             return tuple(found), tuple([_begin(leaf) for leaf in self.leaves])
-        return tuple(found) if len(same) < len(found) else None
+        if len(same) < len(found):
+            return tuple(found)
+        return self.crossed() if len(found) > 1 else None
+
+    def crossed(self) -> Any:
+        """Which arrays share memory although no tensor is a view; None where all have their own."""
+        raws = [leaf.raw if isinstance(leaf, Value) else None for leaf in self.leaves]
+        owners = [owner_of(raw) for raw in raws if type(raw) is np.ndarray]
+        if len({id(owner) for owner in owners}) == len(owners) and all(map(is_owner, owners)):
+            return None
+        return ("memory", *crossings(raws)) if crossings(raws) else None
 
 
 def _begin(leaf: Any) -> Any:

@@ -14,6 +14,7 @@ from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
+from coredispatch.frontend.compiling.memory import held
 from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.numbers import (
     OPEN,
@@ -372,8 +373,8 @@ class Capture:
                     places.setdefault(n, []).append(f"dimension {dim} of tensor {i}")
         for place, name in self.outside.open_numbers.items():
             places.setdefault(name, []).append(f"number {place} of the arguments")
-        for name, held in self.places.items():
-            places[name] = [place.how for place in held]
+        for name, found in self.places.items():
+            places[name] = [place.how for place in found]
         told = [f"{name} >= 2: {', '.join(where)}" for name, where in sorted(places.items())]
         for guard in table.guards:
             where = " ({}:{} in {})".format(*guard.where) if guard.where else ""
@@ -520,13 +521,6 @@ class Capture:
                 scrubbed(vars(context))
             open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]
 
-    def overlaps(self) -> bool:
-        """Whether inputs of the graph share memory, and one of them is written."""
-        recorder = self.recorder
-        tensors = [v for _, v, o in recorder.inputs if isinstance(v, Value) and o.kind != "tangent"]
-        storages = [id(t._storage) for t in tensors if t._storage is not None]
-        return bool(recorder.overwritten) and len(set(storages)) < len(storages)
-
     def guards(self) -> Guards:
         """What later calls must find unchanged."""
         fixed = [v for _, v, o in self.recorder.inputs if o.kind == "constant"]
@@ -544,6 +538,7 @@ class Capture:
             [own[id(t)] for t in grads if id(t) in own] if self.watch.differentiates else [],
             list(self.outside.leaves),
         )
+        made.memory = held(self.recorder, self.given.leaves)
         if self.recorder.table is not None:
             first = len(self.given.leaves) - len(self.given.sizes)
             made.sizes = questions(self.recorder.table, len(self.given.sizes), first, self.places)

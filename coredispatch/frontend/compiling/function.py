@@ -11,6 +11,7 @@ from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.capture import Capture
 from coredispatch.frontend.compiling.executing import caller, execute
 from coredispatch.frontend.compiling.matching import matcher
+from coredispatch.frontend.compiling.memory import overlaps
 from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.program import Failed, Program, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported
@@ -328,7 +329,7 @@ class CompiledFunction:
     def _keep(self, key: Any, capture: Capture, known: Program | None) -> Program | None:
         """Compile what was captured."""
         compiler, examples = self.compiler, capture.recorder.examples
-        if capture.overlaps():
+        if overlaps(capture.recorder):
             compiler = eager  # who writes to one input writes to another: in the program's order
         leaf = capture.leaf
         assert leaf is not None  # a capture without a problem has come to its end

@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.frontend.compiling.checking import HELD, MOVED, base_of, checker
 from coredispatch.frontend.compiling.gradient_hooks import any_leaf_hooks, hooks_of
+from coredispatch.frontend.compiling.memory import Held
 from coredispatch.frontend.compiling.records import Record
 from coredispatch.frontend.compiling.replaced import fits, parts_of
 from coredispatch.plugin import Value
@@ -52,6 +53,7 @@ class Guards:
         then = [t for record in self.replaced for t in tensors_of(record)]
         self.sharing = self.shared(self.begun, then) if self.replaced else None
         self.check: types.FunctionType | None = None
+        self.memory: Held | None = None  # of a program that writes
         #: of open sizes: whether they answer what was asked of them as before
         self.sizes: Callable[[list[Any]], bool] | None = None
 
@@ -73,7 +75,12 @@ class Guards:
         found = (list(records.values()), list(tensors.values()), list(grads.values()))
         hooked = list({id(t): t for t, _ in (*self.hooks, *other.hooks)}.values())
         arguments = sorted({*self.arguments, *other.arguments})
-        return Guards(*found, absent, leaves, hooked, arguments, self.given, self.begun)
+        made = Guards(*found, absent, leaves, hooked, arguments, self.given, self.begun)
+        made.memory = self.memory
+        if other.memory is not None:
+            own = self.memory
+            made.memory = other.memory if own is None else own.beside(other.memory)
+        return made
 
     def hold(self, leaves: list[Any]) -> bool:
         """Whether all is as it was."""
@@ -89,8 +96,12 @@ class Guards:
         if found is not MOVED:
             if found is not HELD or (self.replaced and self.shares_otherwise(leaves)):
                 return False
+            if self.memory is not None and not self.memory.holds(leaves):
+                return False
             return not (any_leaf_hooks() and self.hooks_differ(leaves))
         if self.broken(leaves) is not None:
+            return False
+        if self.memory is not None and not (self.memory.moved() and self.memory.holds(leaves)):
             return False
         # the same tensors with other arrays like those they had
         self.check.__globals__.update({f"raw{k}": t.raw for k, t in enumerate(self.tensors)})
@@ -154,6 +165,8 @@ class Guards:
             return "tensors that the program replaces share memory in another way"
         if self.hooks_differ(leaves):
             return "a tensor has other gradient hooks"
+        if self.memory is not None and not self.memory.holds(leaves):
+            return "an argument shares memory with a tensor that the program holds, or does not"
         return None
 
     def changed(self) -> list[Record]:

@@ -145,8 +145,15 @@ class _Matcher:
         self.leaves += found
 
     def apart(self) -> None:
-        """No two tensors are the same."""
-        arrays = self.arrays
+        """No two tensors are the same, or were made of one array that owns its memory."""
+        if len(self.arrays) < 2:
+            return
+        arrays = [f"{array}_owner" for array in self.arrays]
+        for array, owner in zip(self.arrays, arrays):
+            self.text.line(f"{owner} = {array} if {array}.base is None else {array}.base")
+            # What another library made, or a view of it, is looked at more closely.
+            self.text.line(f"if type({owner}) is not {self.text.name(np.ndarray)}: return None")
+            self.text.line(f"if {owner}.base is not None: return None")
         if 2 <= len(arrays) <= 3:
             pairs = [f"{a} is {b}" for i, a in enumerate(arrays) for b in arrays[:i]]
             self.text.line(f"if {' or '.join(pairs)}: return None")

@@ -98,10 +98,11 @@ class _Place(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Several views that one operator gave."""
+    """Several views that one operator gave, or several results of their own."""
 
     node: Node
     places: tuple[_Place, ...]
+    kind: type = list
 
 
 class _Functionalization:
@@ -144,7 +145,7 @@ class _Functionalization:
     def current(self, held: Any) -> Any:
         if isinstance(held, _Parts):
             # Code that takes them together takes them as they are now.
-            return [self.current(place) for place in held.places]
+            return held.kind([self.current(place) for place in held.places])
         if not isinstance(held, _Place):
             return held
         memory, steps = held
@@ -178,6 +179,11 @@ class _Functionalization:
                 return self.write(node, op, args)
             if op.view and may_alias(node):
                 return self.view(node, op, args)
+            if op.schema.multi_output and self.aliases.of(node) in self.aliases.written:
+                made = self.same(node).memory.value
+                count = range(self.count(node))
+                places = tuple(self.memory(part(self.new, made, number)) for number in count)
+                return _Parts(made, places, tuple)
         elif self.aliases.of(node) in self.aliases.written:
             self.plain_function(node)
         return self.same(node)

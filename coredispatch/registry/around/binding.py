@@ -6,20 +6,16 @@ from typing import Any, Final
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import completed, mismatch
-from coredispatch.registry.around.devices import mixed
+from coredispatch.registry.around.out_arguments import recording, write_into
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, canonicalized, dispatch, keys_of
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.dtypes import can_cast
 from coredispatch.registry.model.errors import (
-    ArgumentError,
-    AutogradError,
     CoreDispatchError,
     DTypeError,
-    ShapeError,
 )
-from coredispatch.registry.model.value import Value, bump_version, dtype_of
+from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["bind"]
@@ -40,7 +36,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if out is not None and op.inplace_of is not None:
             raise mismatch(op, "got an unexpected keyword argument 'out': it writes to self")
         if out is not None:
-            return _into(op, args, out, kwargs)
+            return write_into(op, args, out, kwargs)
     full = completed(op, args, kwargs)
     error: DTypeError | None = None
     if isinstance(full, tuple):
@@ -161,7 +157,7 @@ def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any
     assert other.decomposition is not None
     try:
         past = target
-        if _recording(keys_of(other, full)):  # the graph may ask for what self was
+        if recording(keys_of(other, full)):  # the graph may ask for what self was
             past = TABLE.operator("clone")(target)
         result = other.decomposition(
             *[past if argument is target else argument for argument in full]
@@ -171,79 +167,3 @@ def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any
     except CoreDispatchError as error:
         error.call = checks.describe_call(op, full)
         raise
-
-
-def _recording(keys: int) -> bool:
-    """Whether autograd would record a call with these keys."""
-    autograd = TABLE.snapshot.order.by_name.get("autograd")
-    return autograd is not None and bool(masked(keys) & autograd.bit)
-
-
-def _into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
-    """``op(..., out=tensor)``: compute, check, write into ``tensor`` and return it."""
-    if op.schema.plain:
-        raise DTypeError(
-            f"{op.name}() returns {op.schema.returns}, which cannot be written into out=",
-            fix="leave out= away",
-        )
-    computed = op(*args, **kwargs)
-    several = isinstance(computed, (tuple, list))
-    if several and not isinstance(out, (tuple, list)):
-        raise DTypeError(f"{op.name}(): out must be a tuple of tensors", fix="out=(a, b)")
-    targets, results = (list(out), list(computed)) if several else ([out], [computed])
-    for target in targets:
-        if not isinstance(target, Value):
-            raise DTypeError(
-                f"{op.name}(): out must be a tensor, not {type(target).__name__}",
-                fix="pass a tensor of the result's shape, or leave out= away",
-            )
-    if len(results) != len(targets):
-        raise ArgumentError(
-            f"{op.name}(): out has {len(targets)} tensors, the result {len(results)}",
-            fix=f"pass {len(results)} tensors",
-        )
-    for target, result in zip(targets, results, strict=True):
-        if _recording(result.keys | target.keys):
-            raise AutogradError(
-                f"{op.name}(): functions with out=... arguments do not support automatic "
-                "differentiation, but one of the arguments requires grad",
-                fix="leave out= away, detach the arguments, or use cd.no_grad()",
-            )
-        _check_out(op, target, result)
-    for target, result in zip(targets, results, strict=True):
-        if tuple(result.raw.shape) == tuple(target.raw.shape):
-            TABLE.operator("copy_")(target, result)
-        else:
-            target.raw = TABLE.operator("to_dtype")(result, dtype_of(target)).raw
-            bump_version(target)
-    if not several:
-        return out
-    make = getattr(type(computed), "_make", type(computed))  # the named results of max, sort ...
-    return make(targets)
-
-
-def _check_out(op: Operator, out: Value, result: Value) -> None:
-    """Refuse a result that ``out`` cannot hold."""
-    source, dtype = dtype_of(result), dtype_of(out)
-    shape, wanted = tuple(result.raw.shape), tuple(out.raw.shape)
-    error: CoreDispatchError | None = None
-    if not can_cast(source, dtype):
-        error = DTypeError(
-            f"the result has dtype {source}, which cannot be written into out of {dtype}",
-            fix=f"pass an out of dtype {source}",
-        )
-    elif (result.keys ^ out.keys) & TABLE.snapshot.order.backend_bits:
-        error = ArgumentError(
-            f"the result is {checks.describe(result)}, out is {checks.describe(out)}",
-            fix="pass an out on the same device",
-        )
-    elif (here := getattr(result, "device", None)) != (there := getattr(out, "device", None)):
-        error = mixed(f"a result on {here}", f"an out on {there}", str(there))
-    elif shape != wanted and (0 not in wanted or out._view is not None):
-        error = ShapeError(
-            f"the result has shape {shape}, but out has shape {wanted}",
-            fix="pass an out of the result's shape, or an empty one to be resized",
-        )
-    if error is not None:
-        error.call = f"{op.name}(..., out={checks.describe(out)})"
-        raise error

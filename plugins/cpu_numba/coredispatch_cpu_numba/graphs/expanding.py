@@ -74,7 +74,7 @@ def expand(graph: Any) -> Any:
         if node.op != "call_function" or rule is None:
             continue
         args = graphs.bound_arguments(node.target, node)
-        if args is None:
+        if args is None or _is_open(node.target, args):
             continue
         with made.inserting_before(node):
             try:
@@ -90,6 +90,27 @@ def expand(graph: Any) -> Any:
             made.erase_node(node)
     made.eliminate_dead_code()
     return made
+
+
+def _is_open(op: Any, args: Any) -> bool:
+    """Whether the program computes a dimension, a size or an index that the formula depends on.
+
+    The number of an optimizer's step is one to compute with.
+    """
+    return any(
+        param.name != "step" and param.kind not in _VALUES and _holds_node(argument)
+        for param, argument in zip(op.schema.params, args, strict=True)
+    )
+
+
+#: kinds of parameters whose values are computed with
+_VALUES = ("Tensor", "list[Tensor]", "Scalar", "float")
+
+
+def _holds_node(argument: Any) -> bool:
+    if isinstance(argument, (tuple, list)):
+        return any(map(_holds_node, argument))
+    return hasattr(argument, "graph")
 
 
 def _spread(made: Any, node: Any, results: tuple[Any, ...]) -> None:

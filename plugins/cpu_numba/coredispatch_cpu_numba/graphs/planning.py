@@ -352,8 +352,12 @@ class Plan(KernelSteps):
         pooled = passes.inference.tensor_info(args[0] if back else node)
         if pooled is None or not all(a in self.arrays for a in args[: 1 + back]):
             return False
+        try:
+            options = self.given(args[1 + back :])
+        except KeyError:
+            return False  # the program computes a size
         x, grad = self.arrays[given], self.arrays[args[0]]
-        found = pooling.pooling(x, pooled.shape, args[1 + back :], back)
+        found = pooling.pooling(x, pooled.shape, options, back)
         if found is None or not grad.flags.c_contiguous:
             return False
         words = [self.find(x), self.find(self.made(node)), *found.words]
