@@ -185,8 +185,8 @@ def gelu(x):
     near = _FAR if u > _FAR else u
     share = near / (near + _f(3.0))
     tail = share * _mills(share - _MIDDLE) * _bell(near)
-    # the difference is NaN at -inf, as the product of the definition is
-    return fma(tail, -_LOWER, choose(x < _f(0.0), x - x, x))
+    # -0.0 below 0, but NaN at -inf, as the product of the definition is
+    return fma(tail, -_LOWER, choose(x < _f(0.0), x * _f(0.0), x))
 
 
 @inlined
