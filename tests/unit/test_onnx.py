@@ -318,3 +318,31 @@ def test_a_model_for_some_of_the_open_sizes_is_warned_about() -> None:
             output_names=["out"],
             dynamic_axes={"x": {0: "batch"}, "out": {0: "batch"}, "y": [0]},
         )
+
+
+def test_an_example_of_one_image_leaves_the_batch_open() -> None:
+    """The size of a named axis is no constant, even where the example's broadcasts."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, 2),
+    ).eval()  # fmt: skip
+    one, three = cd.randn(1, 3, 8, 8), cd.randn(3, 3, 8, 8)
+    agrees(net, one, three, axes={0: "batch"})
+    agrees(net, one, three, axes=[0])
+    for shapes in ({"input": {0: "batch"}}, ({0: cd.export.Dim("batch")},)):
+        made = cd.onnx.export(net, (one,), dynamic_shapes=shapes)
+        cd.testing.assert_close(made(three)[0], net(three).detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_names_stay_with_their_sizes() -> None:
+    """Also after a size that stays closed."""
+    shapes = {"x": {0: cd.export.Dim.AUTO, 1: "height"}}
+    made = cd.onnx.export(Call(lambda x: x * 2), (cd.ones(1, 5),), dynamic_shapes=shapes)
+    sizes = made.model_proto.graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in sizes] == [1, "height"]
+
+
+def test_an_axis_that_the_program_fixes_is_told() -> None:
+    net = Call(lambda x: x.squeeze(0) + 1)
+    with pytest.warns(UserWarning, match="stay those of the example"):
+        cd.onnx.export(net, (cd.ones(1, 3),), input_names=["x"], dynamic_axes={"x": {0: "batch"}})

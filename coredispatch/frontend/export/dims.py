@@ -223,10 +223,10 @@ class Shapes:
                 )
             return example
         if isinstance(wanted, DimHint):
-            if wanted.kind == "AUTO" and example < 2:
-                return example  # sizes 0 and 1 broadcast: an example of them tells nothing
             name = f"s{self.hinted}"
             self.hinted += 1
+            if wanted.kind == "AUTO" and example < 2 and wanted.min is None:
+                return example  # sizes 0 and 1 broadcast: an example of them tells nothing
             if name in self.closed:
                 other, _ = self.closed[name]
                 while other in self.closed:  # which was closed after this one

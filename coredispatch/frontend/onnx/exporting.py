@@ -9,13 +9,15 @@ from typing import Any
 from coredispatch._warnings import warn
 from coredispatch.frontend.export import Dim, ExportedProgram
 from coredispatch.frontend.export import export as export_program
+from coredispatch.frontend.export.errors import UserError
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from coredispatch.frontend.onnx.program import ONNXProgram
 from coredispatch.frontend.onnx.translation import translated
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.utils import _pytree as pytree
-from coredispatch.plugin import Operator
+from coredispatch.graph import Node, ValueInfo
+from coredispatch.plugin import Operator, ShapeError
 
 __all__ = ["export", "is_in_onnx_export"]
 
@@ -207,7 +209,7 @@ def _program(
     shapes = _without_names(shapes, names)
     _EXPORTING[0] += 1
     try:
-        program = export_program(model, args, kwargs, dynamic_shapes=shapes)
+        program = _opened(model, args, kwargs, shapes)
     finally:
         _EXPORTING[0] -= 1
     # Open sizes are numbered in the order in which they were given.
@@ -216,6 +218,33 @@ def _program(
         if name and f"s{i}" not in program.range_constraints:
             _tell_fixed(program, name, i)
     _tell_narrowed(program, {f"s{i}": name for i, name in enumerate(names)})
+    return program
+
+
+def _opened(model: Module, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
+    """The program with its named sizes open; those of 0 and 1 only where it computes for others.
+
+    An example's size of 1 broadcasts, or is squeezed, and another size would not.
+    """
+    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    if min((min(leaf.shape, default=2) for leaf in given), default=2) > 1:
+        return export_program(model, args, kwargs, dynamic_shapes=shapes)
+    closed = pytree.tree_map(lambda hint: Dim.AUTO if hint is _NAMED else hint, shapes)
+    try:
+        program = export_program(model, args, kwargs, dynamic_shapes=shapes)
+    except (ShapeError, UserError) as error:
+        if closed == shapes:
+            raise
+        warn(f"sizes of 0 and 1 stay those of the example: {str(error).splitlines()[0]}")
+        return export_program(model, args, kwargs, dynamic_shapes=closed)
+    made = pytree.tree_leaves(program.module()(*args, **kwargs))
+    last = program.graph.output_node()
+    for node, result in zip(pytree.tree_leaves(last.args) if last else (), made):
+        info = node.meta.get("value") if isinstance(node, Node) else None
+        if isinstance(info, ValueInfo) and isinstance(result, Tensor):
+            if len(info.shape) != result.dim():
+                warn("sizes of 0 and 1 stay those of the example: the program squeezes one")
+                return export_program(model, args, kwargs, dynamic_shapes=closed)
     return program
 
 
@@ -252,11 +281,15 @@ def _modes(model: Module) -> Any:
             yield module
 
 
+#: a size that has a name is open whatever the example's is
+_NAMED = Dim.AUTO(min=0)
+
+
 def _without_names(shapes: Any, names: list[str]) -> Any:
     """``shapes`` with ``Dim.AUTO`` in the place of names, which are noted in order."""
     if isinstance(shapes, str):
         names.append(shapes)
-        return Dim.AUTO
+        return _NAMED
     if shapes in (Dim.AUTO, Dim.DYNAMIC):
         names.append("")
         return shapes
@@ -296,7 +329,7 @@ def _from_axes(
                         if isinstance(given, Mapping)
                         else [(dim, f"{name}_dim_{dim}") for dim in given]
                     )
-                    wanted = {d: text for d, text in pairs if leaf.shape[d] > 1} or None
+                    wanted = dict(pairs) or None
             own.append(wanted)
             known |= {argument} if len(leaves) == 1 else set()
             known |= {input_names[count - 1]} if 0 < count <= len(input_names) else set()
