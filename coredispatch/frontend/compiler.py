@@ -126,6 +126,8 @@ def compile(
         raise RuntimeError("Either mode or options can be specified, but both can't be specified")
     if mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {_MODES[:-1]}")
+    if dynamic not in (None, True, False):
+        raise TypeError(f"compile() takes dynamic=True, False or None, got {dynamic!r}")
     off = os.environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
     off = off or os.environ.get("TORCHDYNAMO_DISABLE", "0") == "1"
     if disable or off:

@@ -45,6 +45,7 @@ from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
 from coredispatch.graph.capture import forget_casts, source
 from coredispatch.plugin import Value, default_generator
+from coredispatch.registry.around.checks import came_by_signal
 
 __all__ = ["Capture"]
 
@@ -215,7 +216,7 @@ class Capture:
                 self.problem = (_TOO_DEEP, source())
                 return
             except BaseException as error:
-                if not isinstance(error, Exception):  # Python is to stop
+                if not isinstance(error, Exception) or came_by_signal(error):  # it is to stop
                     if recorder.table is not None:
                         self.take_back(copies)
                     raise
@@ -353,6 +354,8 @@ class Capture:
             if self.leaf is not None and self.keyed():
                 self.recorder.refuse("an argument is a key of a dict, or the member of a set")
         except Exception as error:  # no rule for symbols, in the backward pass
+            if came_by_signal(error):
+                raise
             self.leaf, self.reason = None, f"{type(error).__name__}: {error}"
         finally:
             self.take_back(copies)

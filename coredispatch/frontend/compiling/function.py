@@ -21,6 +21,7 @@ from coredispatch.frontend.compiling.sizes import OpenSizes
 from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.graph.compilers import eager
 from coredispatch.plugin import CoreDispatchError
+from coredispatch.registry.around.checks import came_by_signal
 
 __all__ = ["CompiledFunction"]
 
@@ -164,8 +165,10 @@ class CompiledFunction:
 
         What no operator raised is a fault of the compiler, and raised.
         """
-        result = self._eagerly(args, kwargs)
         assert error is not None
+        if came_by_signal(error):
+            raise error
+        result = self._eagerly(args, kwargs)
         if isinstance(error, CoreDispatchError) and error.call is not None:
             return result
         raise error

@@ -15,6 +15,7 @@ from coredispatch.graph.calls import abstract
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.ops.support.rules import broadcast, same_shape
 from coredispatch.plugin import DataDependentError, Device, Value, dispatch
+from coredispatch.registry.around.checks import came_by_signal
 
 __all__ = ["ShapesOf", "has_sym", "shaped_by_numbers", "shaped_by_values"]
 
@@ -43,7 +44,9 @@ def shaped_by_values(op: Any, args: tuple[Any, ...]) -> bool:
                     dispatch(op, map_aggregate(args, _without_data))
             except DataDependentError:
                 known = True
-            except Exception:  # without data an operator may fail in many ways: no answer
+            except Exception as error:  # without data an operator may fail in many ways: no answer
+                if came_by_signal(error):
+                    raise
                 known = False
         _OPEN[key] = known
     return known
@@ -91,7 +94,9 @@ class ShapesOf:
         try:
             with capturing_nothing():
                 out = dispatch(self.op, tuple(args))
-        except Exception:  # the call itself says what is wrong with the numbers
+        except Exception as error:  # the call itself says what is wrong with the numbers
+            if came_by_signal(error):
+                raise
             return None
         results = out if isinstance(out, (tuple, list)) else [out]
         return [tuple(item.shape) for item in results if isinstance(item, Value)]  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.targets import function_name
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Device, Operator, Value, no_grad
+from coredispatch.registry.around.checks import came_by_signal
 from coredispatch.registry.model.device import default_device
 
 __all__ = ["infer_values", "tensor_info"]
@@ -59,7 +60,9 @@ class _Rules(Interpreter):
                     continue
                 else:
                     value = self.run_node(node)
-            except Exception:  # no rule, or one that has to see the data
+            except Exception as error:  # no rule, or one that has to see the data
+                if came_by_signal(error):
+                    raise
                 continue
             device = self.devices[node] = self.device(node, value)
             value = map_aggregate(value, _without_data)

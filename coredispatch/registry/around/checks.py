@@ -6,6 +6,8 @@ Nothing here runs on a call that succeeds.
 from __future__ import annotations
 
 import numbers
+import signal
+import threading
 from typing import Any
 
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
@@ -39,6 +41,7 @@ from coredispatch.registry.model.sizes import Symbol, normalize_dim
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__ = [
+    "came_by_signal",
     "check_call",
     "check_raw",
     "check_types",
@@ -94,10 +97,27 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     Argument types, the shape rule and the dtype rule are asked first: if one of them refuses
     the call, its answer is the better error. The exception of the kernel is its cause.
     """
+    if came_by_signal(error):
+        return error
     found = _explained(entry, args, error)
     if found is not error:  # an exception that is its own cause would live until the next gc
         found.__cause__ = error
     return found
+
+
+def came_by_signal(error: BaseException) -> bool:
+    """Whether a handler of a signal raised it: it is no answer of a kernel, wherever it came."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    functions = (getattr(h, "__func__", getattr(h, "func", h)) for h in handlers if callable(h))
+    codes = {code for f in functions if (code := getattr(f, "__code__", None)) is not None}
+    at = error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code in codes:
+            return True
+        at = at.tb_next
+    return False
 
 
 def _only_stored(op: Operator, args: tuple[Any, ...]) -> Exception | None:
