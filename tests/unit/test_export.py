@@ -506,3 +506,25 @@ def test_a_program_that_needs_values_is_told_with_its_line(program: Any, told: s
 
     with pytest.raises(RuntimeError, match=rf"test_export.py:\d+ in <lambda>: .*{told}"):
         cd.export.export(Net(), (cd.ones(2),))
+
+
+def test_a_range_is_suggested_for_what_is_no_line() -> None:
+    """The least size for which a program of strides computes as for the example."""
+
+    class Strided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv2d(1, 2, 3, 2, 1), nn.Conv2d(2, 2, 3, 2, 1))
+            self.norm = nn.BatchNorm2d(2)
+
+        def forward(self, x: Any) -> Any:
+            y = self.layers(x)
+            return y + self.norm(y)
+
+    net, image = Strided().eval(), cd.randn(1, 1, 16, 16)
+    with pytest.raises(UserError, match=r"h = Dim\('h', min=5\)"):
+        cd.export.export(net, (image,), dynamic_shapes=({2: cd.export.Dim("h")},))
+    suggested = ({2: cd.export.Dim("h", min=5)},)
+    made = cd.export.export(net, (image,), dynamic_shapes=suggested).module()
+    other = cd.randn(1, 1, 5, 16)
+    cd.testing.assert_close(made(other), net(other))

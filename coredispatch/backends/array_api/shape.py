@@ -99,7 +99,12 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             x = xp.real(x) if dtype.name != "bool" else x != 0
         if not strided and dtype.name in _HALVES:
             found = DType.of(x.dtype).name
-            if found in ("int32", "uint32", "int64"):  # float32 would round them a first time
+            if found in (
+                "int32",
+                "uint32",
+                "int64",
+                "uint64",
+            ):  # float32 would round them a first time
                 x, found = _as_doubles(xp, x, found), "float64"
             if found == "float64":
                 x = _rounded(xp, x, *_HALVES[dtype.name])
@@ -158,9 +163,11 @@ def _as_doubles(xp: Any, x: Any, dtype: str) -> Any:
     What a double cannot hold is made odd at its sixteenth bit (Boldo and Melquiond, "When double
     rounding is odd", 2005).
     """
-    if dtype == "int64":
+    if dtype in ("int64", "uint64"):
         rest = xp.astype((x & 0xFFFF) != 0, x.dtype)
-        large = (x >> 31 != 0) & (x >> 31 != -1)
+        large = x >> 31 != 0
+        if dtype == "int64":
+            large = large & (x >> 31 != -1)
         x = xp.where(large, ((x >> 16) | rest) << 16, x)
     return xp.astype(x, xp.float64)
 

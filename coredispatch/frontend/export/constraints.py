@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil, floor, inf
 from typing import Any
@@ -11,6 +12,9 @@ from coredispatch.frontend.export.errors import UserError
 from coredispatch.graph.symbols import Guard, Size, SymbolTable
 
 __all__ = ["Specialized", "ValueRange", "constrain"]
+
+#: sizes above the example's that are tried before a range is suggested
+_TRIED = 1000
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,10 @@ def constrain(shapes: Shapes, *, deferred: bool) -> list[Guard]:
                 f"Not all values of {', '.join(sorted(names))} satisfy the generated guard "
                 f"{guard}{_where(guard)}."
             )
+            least = _least(shapes, guard, names)
+            if least is not None:
+                (name,) = names
+                fixes.append(f"{name} = Dim({name!r}, min={least})")
     if problems and not deferred:
         involved = ", ".join(sorted({n for g in table.guards for n in g.names()}))
         raise UserError(
@@ -99,6 +107,18 @@ def constrain(shapes: Shapes, *, deferred: bool) -> list[Guard]:
     if deferred:
         kept = list(table.guards)
     return kept
+
+
+def _least(shapes: Shapes, guard: Guard, names: Collection[str]) -> int | None:
+    """From where on a question about one size has its answer, as far as trying it out tells."""
+    if len(names) != 1:
+        return None
+    (name,) = names
+    variable = shapes.table.variables[name]
+    low, most = int(variable.least), min(variable.greatest, variable.example + _TRIED)
+    wrong = [n for n in range(low, int(most) + 1) if not guard.holds({name: n})]
+    least = max(wrong, default=low - 1) + 1
+    return least if wrong and least <= variable.example else None
 
 
 def _narrow(

@@ -13,6 +13,7 @@ from ..case import Case
 from ..context import Context, NotRun, tensors_in
 from ..distributions import limits
 from ..exact import binary_operands, doubles_between, factors, good_sum, nearest, wide_integers
+from ..policies import flushed
 from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import templates
@@ -111,6 +112,8 @@ def conversion(context: Context) -> None:
         what = f"{source} to {target}"
         if found.dtype.kind in "biu":
             wrong = found != wanted
+            if found.dtype.kind == "b" and _flushes(context):
+                wrong &= flushed(values, (source,)) != 0
             at = int(np.argmax(wrong)) if wrong.any() else 0
             context.expect(
                 not wrong.any(),
