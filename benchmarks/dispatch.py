@@ -1,9 +1,10 @@
 """The cost of a call: small tensors, coredispatch beside PyTorch in one process and one thread.
 
-    python benchmarks/dispatch.py [--interpreted] [--both] [--json FILE]
+    python benchmarks/dispatch.py [--everyday] [--interpreted] [--both] [--json FILE]
 
-``--interpreted`` runs the hot modules as Python files, ``--both`` measures the two forms in one
-process each. PyTorch is needed here and nowhere else (``pip install coredispatch[bench]``).
+``--everyday`` measures the calls of ``everyday_calls.py`` instead, ``--interpreted`` runs the hot
+modules as Python files, ``--both`` measures the two forms in one process each. PyTorch is needed
+here and nowhere else (``pip install coredispatch[bench]``).
 """
 
 from __future__ import annotations
@@ -115,9 +116,21 @@ def _mlp_step() -> Case:
     )
 
 
-def run(samples: int) -> list[Result]:
+def everyday() -> list[Case]:
+    """The calls of :mod:`everyday_calls`."""
+    import torch
+    from everyday_calls import calls
+
+    import coredispatch as cd
+
+    torch.set_num_threads(1)
+    theirs = calls(torch)
+    return [Case(name, call, theirs[name]) for name, call in calls(cd).items()]
+
+
+def run(samples: int, daily: bool = False) -> list[Result]:
     """Measure all cases in this process."""
-    found = cases()
+    found = everyday() if daily else cases()
     return [compare(case, samples=samples) for case in progress(found)]
 
 
@@ -134,6 +147,7 @@ def form() -> str:
 def main() -> int:
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--everyday", action="store_true", help="other calls: everyday_calls.py")
     parser.add_argument("--interpreted", action="store_true", help="use the Python files")
     parser.add_argument("--both", action="store_true", help="measure compiled and interpreted")
     parser.add_argument("--samples", type=int, default=15, help="pairs of samples per call")
@@ -141,6 +155,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.both:
         base = [sys.executable, __file__, "--samples", str(options.samples)]
+        base += ["--everyday"] if options.everyday else []
         return max(subprocess.call(base), subprocess.call([*base, "--interpreted"]))
     if options.interpreted:
         os.environ["COREDISPATCH_INTERPRETED"] = "1"
@@ -149,7 +164,7 @@ def main() -> int:
     except ImportError:
         print("benchmarks/dispatch.py compares with PyTorch: pip install 'coredispatch[bench]'")
         return 2
-    results = run(options.samples)
+    results = run(options.samples, options.everyday)
     print(f"coredispatch ({form()}) beside PyTorch {torch.__version__}, one thread")
     print_table(results)
     above = [r.name for r in results if r.ratio > 1]

@@ -94,6 +94,9 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor
     return add(self, _times_alpha(alpha, other, self))
 
 
+add.overloads[-1].rewrite = lambda self, other, alpha: (self, _times_alpha(alpha, other, self))
+
+
 accept_alpha_first(add)
 
 
@@ -122,6 +125,9 @@ sub.vjp(self=lambda grad: grad, other=lambda grad: -grad)
 @sub.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
     return sub(self, _times_alpha(alpha, other, self))
+
+
+sub.overloads[-1].rewrite = lambda self, other, alpha: (self, _times_alpha(alpha, other, self))
 
 
 accept_alpha_first(sub)
@@ -216,7 +222,12 @@ def _(grad, self):
 
 
 @composite(
-    out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True, fits=("value",)
+    out=broadcast,
+    dtype=promote,
+    samples=triples,
+    dtypes=NUMBER,
+    inplace=True,
+    fits=("value",),
 )
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""

@@ -61,7 +61,11 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             result = HOOKS.override(op, keys, args, kwargs)
             if result is not NotImplemented:
                 return result
-        return _write_overload(op, other, full) if inplace else other.decomposition(*full)
+        if not inplace:
+            return other.decomposition(*full)
+        if other.rewrite is not None:
+            return op(*other.rewrite(*full))
+        return _write_overload(op, other, full)
     if _foreign((*args, *kwargs.values())):
         return HOOKS.override(op, HOOKS.overriding, args, kwargs)
     if found is None:

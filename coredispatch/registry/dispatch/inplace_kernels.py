@@ -48,7 +48,10 @@ class InplaceEntry(Entry):
         try:
             if target._view is not None:
                 check_view(target)
-            if n > 2 or not self.direct(target, args[1] if n == 2 else None, n):
+            if n > 2:
+                if not self.write_more(target, args):
+                    self.indirect(target, args)
+            elif not self.direct(target, args[1] if n == 2 else None, n):
                 self.indirect(target, args)
         except Exception as error:
             raise HOOKS.failure(self, args, error)
@@ -82,6 +85,38 @@ class InplaceEntry(Entry):
         else:
             bump_version(a)
         return a
+
+    def write_more(self, target: Value, args: tuple[Any, ...]) -> bool:
+        """:meth:`direct` for more arguments, with the first kernel; False where it does not fit."""
+        fn = self.fn
+        promotion = self.promotion
+        if fn is None or promotion == PROMOTE_NONE or self.least:
+            return False
+        dtype = dtype_of(target) if target._dtype is None else target._dtype
+        if dtype not in self.weak or (promotion == PROMOTE_FLOAT and dtype not in self.floats):
+            return False
+        raws: list[Any] = []
+        for argument in args:
+            if isinstance(argument, Value):
+                other = dtype_of(argument) if argument._dtype is None else argument._dtype
+                if other is not dtype:
+                    return False
+                raws.append(argument.raw)
+            elif argument is None or type(argument) is float or type(argument) is int:
+                raws.append(argument)
+            else:
+                return False
+        kernel_context = self.kernel_context
+        raw = target.raw
+        if kernel_context is None:
+            return fn(*raws, out=raw) is not NotImplemented
+        if kernel_context.busy:
+            return kernel_context.context.copy().run(fn, *raws, out=raw) is not NotImplemented
+        kernel_context.busy = True
+        try:
+            return kernel_context.context.run(fn, *raws, out=raw) is not NotImplemented
+        finally:
+            kernel_context.busy = False
 
     def indirect(self, target: Value, args: tuple[Any, ...]) -> None:
         """Compute the functional result and copy it."""

@@ -92,6 +92,8 @@ class Operator(Dispatcher):
             cast to its dtype. A number in the place of one must fit.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
         derived_from: the operator whose definition this one is derived from, else None.
+        rewrite: for an overload, what gives the arguments of the main signature that mean the same,
+            or None. In place they are called with that.
         property: whether it is read as ``x.name``, without being called.
         generic: False where no generic kernel of a backend may serve the operator.
     """
@@ -144,6 +146,7 @@ class Operator(Dispatcher):
         self.reference = reference
         self.cast = cast
         self.samples = samples
+        self.rewrite: Callable[..., tuple[Any, ...]] | None = None
         self.takes = takes
         self.taken: frozenset[DType] | None = None if takes is None else members(takes)
         self.dtypes = dtypes if dtypes is not None else takes or "all"

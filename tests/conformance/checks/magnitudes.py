@@ -38,6 +38,8 @@ TURNS = 9.0
 CALLS = 6
 #: requests of a sampler whose arrays may hold any number, or any that is no less than zero
 FREE = ("__call__", "positive", "float")
+#: operators by way of a difference, which is infinite for two numbers of opposite signs
+BETWEEN = ("lerp",)
 #: operators whose results are whole quotients
 QUOTIENTS = ("floor_divide", "trunc_divide")
 #: operators that are undefined for some integers: division by zero, shifts beyond the width
@@ -48,7 +50,9 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     if metadata is None or not metadata.native or metadata.op.samples is None or metadata.layouts:
         return
     op = metadata.op
-    if not op.tensors or op.view or op.mutates or op.random or op.factory or op.name in BY_MEMORY:
+    if not op.tensors or op.view or op.mutates or op.random or op.factory:
+        return
+    if op.name in (*BY_MEMORY, *BETWEEN):
         return
     if not in_domain(op, "special", "contiguous"):
         return

@@ -349,6 +349,48 @@ def nextafter(a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
+def _plain(*arrays: Any) -> bool:
+    """Whether these are arrays of one dtype that is computed in as it is."""
+    dtype = getattr(arrays[0], "dtype", None)
+    if dtype not in _COMPUTED:
+        return False
+    return all(type(x) is np.ndarray and x.dtype == dtype for x in arrays)
+
+
+_COMPUTED = tuple(map(np.dtype, (np.float32, np.float64)))
+
+
+def _room(x: Any) -> Any:
+    """``x`` for a result of its shape; None for a scalar, which cannot be written to."""
+    return x if type(x) is np.ndarray else None
+
+
+@silent
+def lerp(start: Any, end: Any, weight: Any, out: Any = None) -> Any:
+    """``start + weight * (end - start)`` from the nearer end, by a number."""
+    if not _plain(start, end) or type(weight) not in (float, int):
+        return NotImplemented
+    distance = np.subtract(end, start)
+    if abs(weight) < 0.5:
+        return np.add(start, np.multiply(distance, weight, _room(distance)), out)
+    return np.subtract(end, np.multiply(distance, 1 - weight, _room(distance)), out)
+
+
+def _multiple(op: np.ufunc) -> Callable[..., Any]:
+    """``x + value * op(a, b)``"""
+
+    @silent
+    def kernel(x: Any, a: Any, b: Any, value: Any, out: Any = None) -> Any:
+        if not _plain(x, a, b) or type(value) not in (float, int):
+            return NotImplemented
+        term = op(a, b)
+        if value != 1:
+            term = np.multiply(term, value, _room(term))
+        return np.add(x, term, out)
+
+    return kernel
+
+
 _BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -410,6 +452,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "tanh_backward": tanh_backward,
     "where": where,
     "clamp": clamp,
+    "lerp": lerp,
+    "addcmul": _multiple(np.multiply),
+    "addcdiv": _multiple(np.true_divide),
     "view_as_real": view_as_real,
     "view_as_complex": view_as_complex,
     "conj_physical": conj_physical,
