@@ -82,8 +82,16 @@ def _has_order(x: np.ndarray) -> bool:
     return not x.flags.c_contiguous and 0 not in x.strides
 
 
+#: beyond every index
+_INDICES = 1 << 62
+
+
 def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> np.ndarray:
     """The numbers from ``start`` up to, not including, ``end``."""
+    if dtype is None and type(start) is int and (end is None or type(end) is int) and step == 1:
+        low, high = (0, start) if end is None else (start, end)
+        if -_INDICES < low <= high < _INDICES:  # there is nothing to refuse
+            return np.arange(low, high, 1, np.int64)
     start, end, step = arange_bounds(start, end, step, dtype)
     if dtype is None:
         exact = all(isinstance(v, int) for v in (start, end, step))

@@ -16,7 +16,7 @@ from coredispatch.registry.around.declared_dtypes import declared
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
-from coredispatch.registry.model.device import Device, current_device
+from coredispatch.registry.model.device import Device, current_device, default_device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DeviceError, NoDeviceError
 from coredispatch.registry.wiring import HOOKS
@@ -55,9 +55,22 @@ def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
     return backend, TABLE.snapshot.order.by_name[device.type].bit
 
 
+#: the answer for the processor: snapshot, default device, bit
+_known: tuple[Any, Any, int] = (None, None, 0)
+
+
 def device_bit(device: Device | str | None) -> int:
     """The bit of the backend that owns ``device``; None is the default device."""
-    return backend_of_device(device)[1]
+    global _known
+    if device is not None:
+        return backend_of_device(device)[1]
+    default, snapshot = default_device(), TABLE.snapshot
+    if _known[0] is snapshot and _known[1] is default:
+        return _known[2]
+    bit = backend_of_device(default)[1]
+    if default.type == "cpu":  # which does not come and go
+        _known = (TABLE.snapshot, default, bit)
+    return bit
 
 
 def current_index(key: str) -> int:
@@ -157,6 +170,8 @@ class Placed:
     ) -> None:
         self.backend, self.fn, self.several, self.generator = backend, fn, several, generator
         self.position = -1 if op is None else op.device
+        #: the default device of the last call that named none, and what it came to
+        self.known: tuple[Device | None, Any] = (None, None)
         self.copies = op is not None and reads_anywhere(op)
 
     def __call__(self, *raws: Any, **out: Any) -> Any:
@@ -168,7 +183,13 @@ class Placed:
             given = raws[position]
             if given is None and home is not None:
                 given = Device(backend.name, home)
-            device = resolved(backend, given)
+            known = self.known
+            if given is None and not self.several and default_device() is known[0]:
+                device = known[1]
+            else:
+                device = resolved(backend, given)
+                if given is None:
+                    self.known = default_device(), device
             raws = (*raws[:position], device, *raws[position + 1 :])
             home = device.index if home is None else home
         if not self.several or home is None:
