@@ -15,6 +15,6 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.maximum(x, xp.zeros((), dtype=x.dtype))
 
     def threshold_backward(grad: Any, x: Any, threshold: Any) -> Any:
-        return xp.where(x > threshold, grad, xp.zeros((), dtype=grad.dtype))
+        return xp.where(x <= threshold, xp.zeros((), dtype=grad.dtype), grad)
 
     return {"relu": relu, "threshold_backward": threshold_backward}

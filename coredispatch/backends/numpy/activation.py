@@ -59,16 +59,16 @@ _INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 @silent
 def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
-    """``grad`` where ``x > threshold``, else 0 (a NaN in ``grad`` is dropped there too).
+    """0 where ``x <= threshold`` (whatever ``grad`` is there), else ``grad``.
 
     The bits of the gradient are masked: on 1e6 float32 a fifth of the time of ``np.where``.
     """
-    keep = x > threshold
+    drop = x <= threshold
     if grad.shape != x.shape or grad.dtype.kind == "c" or not grad.ndim:
-        return np.where(keep, grad, grad.dtype.type(0))
+        return np.where(drop, grad.dtype.type(0), grad)
     integer = _INTEGERS.get(grad.itemsize, np.int8)
-    mask = keep.astype(integer)
-    np.negative(mask, mask)
+    mask = drop.astype(integer)
+    np.subtract(mask, integer(1), mask)  # all ones where the gradient stays
     return np.bitwise_and(np.ascontiguousarray(grad).view(integer), mask, mask).view(grad.dtype)
 
 

@@ -7,7 +7,7 @@ accepted by those that have it there.
 
 from __future__ import annotations
 
-from math import prod
+from math import nan, prod
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def accept_inplace(op: Operator) -> None:
     ),
 )
 def relu(self: Tensor) -> Tensor:
-    """Rectifier ``max(self, 0)``; NaN stays NaN. The gradient at 0 is 0."""
+    """Rectifier ``max(self, 0)``; NaN stays NaN. The gradient at 0 is 0, at NaN 1."""
     return magnitude.clamp(self, 0, None)
 
 
@@ -102,6 +102,7 @@ def _(grad, out):
 
 
 relu.edge("0 at 0", [-1.0, 0.0, 2.0], gradient=[0.0, 0.0, 1.0])
+relu.edge("1 at NaN", [-1.0, nan, 2.0], gradient=[0.0, 1.0, 1.0])
 
 
 accept_inplace(relu)
@@ -111,9 +112,9 @@ accept_inplace(relu)
     **backward_metadata(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5))))
 )
 def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
-    """``grad`` where ``self > threshold``, else 0."""
+    """0 where ``self <= threshold``, else ``grad``, also where ``self`` is NaN."""
     grad, self = common(promote, grad, self)
-    return comparison.where(comparison.gt(self, threshold), grad, 0)
+    return comparison.where(comparison.le(self, threshold), 0, grad)
 
 
 threshold_backward.vjp(
@@ -284,10 +285,10 @@ def _(self: Tensor, min_val: float, max_val: float, inplace: bool) -> Tensor:
     **backward_metadata(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
 )
 def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
-    """``grad`` strictly between the bounds, else 0."""
+    """0 at the bounds and beyond, else ``grad``, also where ``self`` is NaN."""
     grad, self = common(promote, grad, self)
-    inside = comparison.logical_and(comparison.gt(self, min_val), comparison.lt(self, max_val))
-    return comparison.where(inside, grad, 0)
+    outside = comparison.logical_or(comparison.le(self, min_val), comparison.ge(self, max_val))
+    return comparison.where(outside, 0, grad)
 
 
 def _prelu_shape(self: Any, weight: Any) -> tuple[int, ...]:

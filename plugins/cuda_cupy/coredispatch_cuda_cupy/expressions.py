@@ -33,7 +33,7 @@ _REAL = {
     "reciprocal": "{T}(1) / {0}",
     "relu": "({0} < {T}(0) ? {T}(0) : {0})",
     "leaky_relu": "({0} > {T}(0) ? {0} : {0} * {1})",
-    "threshold_backward": "({1} > {2} ? {0} : {T}(0))",
+    "threshold_backward": "({1} <= {2} ? {T}(0) : {0})",
     "sigmoid_backward": "{0} * ({1} * ({T}(1) - {1}))",
     "tanh_backward": "{0} * ({T}(1) - {1} * {1})",
     "maximum": "largest({0}, {1})",

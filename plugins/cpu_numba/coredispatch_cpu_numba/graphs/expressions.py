@@ -47,7 +47,7 @@ _FLOATING = {
     "rsqrt": "{T}(1) / sqrt({0})",
     "reciprocal": "{T}(1) / {0}",
     "leaky_relu": "({0} if {0} > {T}(0) else {0} * {1})",
-    "threshold_backward": "({0} if {1} > {2} else {T}(0))",
+    "threshold_backward": "({T}(0) if {1} <= {2} else {0})",
     "lerp": "{0} + {2} * ({1} - {0})",
     "clamp_min": "largest({0}, {1})",
     "clamp_max": "smallest({0}, {1})",

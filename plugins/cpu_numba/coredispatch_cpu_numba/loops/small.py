@@ -410,14 +410,14 @@ def cross_entropy_backward(grad, x, y, ignored, average, out):
 def threshold_backward(grad, x, threshold, out):
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
+            out[i, j] = 0.0 if x[i, j] <= threshold else grad[i, j]
 
 
 @_compiled(_STRIDED, 2, types.float64, 2)
 def threshold_backward_strided(grad, x, threshold, out):
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
+            out[i, j] = 0.0 if x[i, j] <= threshold else grad[i, j]
 
 
 #: the names of all functions

@@ -325,7 +325,7 @@ def _leaky_relu(x, slope):
 
 def _threshold_backward(e: SimpleNamespace) -> Callable[..., Any]:
     zero = e.T(0.0)
-    return inlined(lambda grad, x, threshold: grad if x > threshold else zero)
+    return inlined(lambda grad, x, threshold: zero if x <= threshold else grad)
 
 
 def _leaky_relu_backward(grad, x, slope):
