@@ -11,8 +11,8 @@ from coredispatch.plugin import ArrayApiBackend, from_raw, hookimpl, operator, t
 
 # What XLA computes with fewer digits than the operators promise, or takes for something else.
 ON_THE_HOST = (
-    "any", "atan", "dot", "fft_hfft2", "log", "log1p", "log2", "nonzero", "pow",
-    "remainder", "sinh", "tanh",
+    "any", "atan", "atan2", "atanh", "cosh", "dot", "fft_hfft2", "log", "log10", "log1p", "log2",
+    "nonzero", "pow", "remainder", "sinh", "sqrt", "tanh",
 )  # fmt: skip
 
 
