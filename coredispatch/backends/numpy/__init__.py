@@ -35,6 +35,7 @@ class NumpyBackend(ArrayApiBackend):
     xp: ClassVar[Any] = np
     views: ClassVar[bool] = True
     has_base: ClassVar[bool] = True
+    scalar_type: ClassVar[type | None] = np.generic
 
     def __init__(self) -> None:
         self.overrides = _overrides()

@@ -59,6 +59,8 @@ class RawEntry(Entry):
         self.wrap: Any = HOOKS.value_type
         self.out_keys: int = 0
         self.array_type: Any = None
+        self.scalar_type: Any = None  # of the library's scalars, which to_array takes
+        self.to_array: Any = None
         self.wrap_output: Any = (
             None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
         )
@@ -90,6 +92,8 @@ class RawEntry(Entry):
             raise HOOKS.failure(self, args, error)
         if type(out) is self.array_type:
             return FastAllocation.__new__(self.wrap, out, self.out_keys)
+        if self.scalar_type is not None and isinstance(out, self.scalar_type):
+            return FastAllocation.__new__(self.wrap, self.to_array(out), self.out_keys)
         return self.wrap_output(self, args, out)
 
     # call_one and call_two are written out: interpreted, each further function call costs 0.06 us
@@ -121,6 +125,8 @@ class RawEntry(Entry):
             raise HOOKS.failure(entry, (a,), error)
         if type(out) is entry.array_type:
             return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
+        if entry.scalar_type is not None and isinstance(out, entry.scalar_type):
+            return FastAllocation.__new__(entry.wrap, entry.to_array(out), entry.out_keys)
         return entry.wrap_output(entry, (a,), out)
 
     def call_two(self, a: Value, b: Any) -> Any:
@@ -176,6 +182,8 @@ class RawEntry(Entry):
             raise HOOKS.failure(entry, (a, b), error)
         if type(out) is entry.array_type:
             return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
+        if entry.scalar_type is not None and isinstance(out, entry.scalar_type):
+            return FastAllocation.__new__(entry.wrap, entry.to_array(out), entry.out_keys)
         return entry.wrap_output(entry, (a, b), out)
 
     def fitting(self, raw: Any) -> RawEntry:

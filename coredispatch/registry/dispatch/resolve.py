@@ -138,6 +138,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.checked, entry.taken = op.tensors[0], op.taken
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = None if op.schema.plain else backend.array_type
+    if make is RawEntry and op.schema.returns == "Tensor":
+        entry.scalar_type, entry.to_array = backend.scalar_type, backend.coerce
     entry.simple = not op.lists
     entry.nontensor = (
         entry.simple

@@ -162,6 +162,9 @@ class Backend:
         """Whether ``out`` shares memory with ``source`` (asked of reshape-like results)."""
         return not self.views
 
+    #: the class of what stands for an array without dimensions in its library, where there is one
+    scalar_type: ClassVar[type | None] = None
+
     def coerce(self, out: Any) -> Any:
         """Turn an odd kernel result (a NumPy scalar, say) into ``array_type`` or raise."""
         raise KernelError(
