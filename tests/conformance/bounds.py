@@ -19,7 +19,7 @@ from .distributions import limits
 from .policies import TF32_EPS, flushes, leniency
 from .reference import Reference, wide
 
-__all__ = ["Deviation", "compare"]
+__all__ = ["Deviation", "compare", "nearly_equal"]
 
 SELECTING = (
     "sign",
@@ -77,6 +77,15 @@ def _ulp(magnitude: Any, eps: float, eta: float) -> Any:
         exponent = np.floor(np.log2(np.where(magnitude > 0, magnitude, 1.0)))
         step = np.exp2(np.clip(exponent, -1074, 1023)) * eps
     return np.maximum(np.where(magnitude > 0, step, eta), eta)
+
+
+def nearly_equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two results differ by some roundings of their largest numbers at most."""
+    if a.dtype.kind == "c":
+        return nearly_equal(a.real, b.real) and nearly_equal(a.imag, b.imag)
+    eps, p, q = _numbers(a.dtype)[0], a.astype(np.float64), b.astype(np.float64)
+    size = float(np.max(np.abs(p), initial=0.0, where=np.isfinite(p)))
+    return bool(np.allclose(p, q, rtol=16 * eps, atol=16 * eps * size, equal_nan=True))
 
 
 def compare(

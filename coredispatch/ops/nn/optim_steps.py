@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.samples import Sample
@@ -21,7 +23,8 @@ def _steps(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
     """Samples of a step: parameter and gradient, then what each call lists.
 
     In a call ``"average"`` and ``"square"`` stand for a state of the parameter's shape, of any
-    sign and not negative.
+    sign and not negative. The last sample's gradient is much larger than its state, which hides
+    no error of the factor that it gets, a beta near 1 taken from 1.
     """
 
     def samples(make: Any) -> Iterator[Sample]:
@@ -30,6 +33,9 @@ def _steps(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
             for call in calls:
                 rest = [state[x]() if isinstance(x, str) else x for x in call]
                 yield Sample(make(shape), make(shape), *rest)
+        if np.dtype(make.dtype).itemsize > 2:  # half precision has no square of it
+            rest = [state[x]() if isinstance(x, str) else x for x in calls[-1]]
+            yield Sample(make(shape), make(shape, low=100.0, high=900.0), *rest)
 
     return samples
 
@@ -84,6 +90,7 @@ def sgd_step(
         ("average", "square", None, 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
         ("average", "square", None, 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True, False),
         ("average", "square", "square", 7, 0.01, 0.8, 0.9, 1e-6, 0.1, False, True),
+        ("average", "square", None, 3, 0.01, 0.9, 0.999, 1e-8, 0.0, False, False),
     ),
     mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
     **_METADATA,

@@ -249,6 +249,27 @@ def test_optimizer_steps(reference: Reference, dtype: Any, maximize: bool, decay
     check("sgd_step", arrays[:2], 1e-2, 0.0, 0.0, decay, False, maximize, False)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_first_steps_of_adam(dtype: Any) -> None:
+    """From nothing: there is no old average for the rounding of 1 - 0.999 to hide in."""
+    rng, unit = np.random.default_rng(0), float(np.finfo(dtype).eps)
+    param, mean, square = rng.normal(size=100).astype(dtype), *np.zeros((2, 100), dtype)
+    wide, first, second = param.astype(np.longdouble), *np.zeros((2, 100), np.longdouble)
+    for step in range(1, 4):
+        grad = rng.normal(size=100).astype(dtype)
+        KERNELS["adam_step"](
+            param, grad, mean, square, None, step, 0.1, 0.9, 0.999, 1e-8, 0.0, False, False
+        )
+        g = grad.astype(np.longdouble)
+        first = first * 0.9 + g * (1 - 0.9)
+        second = second * 0.999 + g * g * (1 - 0.999)
+        root = np.sqrt(second / (1 - 0.999**step)) + 1e-8
+        wide = wide - 0.1 * first / (1 - 0.9**step) / root
+    np.testing.assert_allclose(mean, first, rtol=8 * unit, atol=unit)
+    np.testing.assert_allclose(square, second, rtol=8 * unit)
+    np.testing.assert_allclose(param, wide, rtol=8 * unit, atol=8 * unit)
+
+
 @settings(max_examples=150)
 @given(
     x=hnp.arrays(

@@ -17,8 +17,11 @@ __all__ = ["LOOPS"]
 
 
 def _adam(char: str) -> Callable[..., None]:
-    """Kingma and Ba 2015, algorithm 1; ``shrink`` is AdamW's decay, ``penalty`` the L2 one."""
-    one, zero = elementary[char].T(1.0), elementary[char].T(0.0)
+    """Kingma and Ba 2015, algorithm 1; ``shrink`` is AdamW's decay, ``penalty`` the L2 one.
+
+    ``rest1`` and ``rest2`` are 1 minus the betas: of 0.999 in float32 that is off by 1e-5.
+    """
+    zero = elementary[char].T(0.0)
 
     def loop(
         param,
@@ -28,8 +31,9 @@ def _adam(char: str) -> Callable[..., None]:
         sign,
         penalty,
         shrink,
-        beta1,
+        rest1,
         beta2,
+        rest2,
         correction,
         eps,
         rate,
@@ -46,8 +50,8 @@ def _adam(char: str) -> Callable[..., None]:
         for i in range(p.size):
             weight = p[i] * shrink
             d = sign * g[i] + (penalty * weight if penalty != zero else zero)
-            first = m[i] + (one - beta1) * (d - m[i])
-            second = beta2 * v[i] + (one - beta2) * (d * d)
+            first = m[i] + rest1 * (d - m[i])
+            second = beta2 * v[i] + rest2 * (d * d)
             m[i] = first
             v[i] = second
             p[i] = weight - rate * (first / (math.sqrt(second) * correction + eps))
@@ -92,7 +96,7 @@ def _sgd_momentum(nesterov: bool) -> Callable[[str], Callable[..., None]]:
 
 
 LOOPS: dict[str, Loop] = {
-    "adam": Loop("aaaassssssss", _adam),
+    "adam": Loop("aaaasssssssss", _adam),
     "sgd": Loop("aasss", _sgd),
     "sgd_momentum": Loop("aaassssss", _sgd_momentum(False)),
     "sgd_nesterov": Loop("aaassssss", _sgd_momentum(True)),
