@@ -342,7 +342,7 @@ def test_names_stay_with_their_sizes() -> None:
     assert [d.dim_param or d.dim_value for d in sizes] == [1, "height"]
 
 
-def test_an_axis_that_the_program_fixes_is_told() -> None:
+def test_an_axis_of_one_that_the_program_squeezes_is_told() -> None:
     net = Call(lambda x: x.squeeze(0) + 1)
     with pytest.warns(UserWarning, match="stay those of the example"):
         cd.onnx.export(net, (cd.ones(1, 3),), input_names=["x"], dynamic_axes={"x": {0: "batch"}})
