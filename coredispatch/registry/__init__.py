@@ -5,7 +5,15 @@ Knows nothing of tensors, NumPy or any operator; imports the standard library an
 
 from __future__ import annotations
 
-from coredispatch.registry.around import binding, checks, devices, fallback, loader, slow_path
+from coredispatch.registry.around import (
+    binding,
+    checks,
+    devices,
+    fallback,
+    loader,
+    out_arguments,
+    slow_path,
+)
 from coredispatch.registry.around.explain import Explanation, explain, explain_keys
 from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
@@ -70,6 +78,7 @@ __all__ += errors.__all__
 
 # The calls that go upwards (see wiring.py, which says what each slot takes and gives).
 HOOKS.bind = binding.bind
+HOOKS.write_into = out_arguments.write_into
 HOOKS.canonicalize = slow_path.canonicalize
 HOOKS.device_bit = devices.device_bit
 HOOKS.placed = devices.placed

@@ -37,6 +37,9 @@ class Hooks:
         # -- from arguments to an entry ----------------------------------------------------
         # (dispatcher, args, kwargs) -> result of the call  [around.binding]
         self.bind: Callable[..., Any] = call
+        # (operator, args, out, kwargs, whether keys are recorded) -> out, into which the result is
+        # written  [around.out_arguments]
+        self.write_into: Callable[..., Any] = call
         # (dispatcher, position, code, argument) -> argument  [around.slow_path]
         self.canonicalize: Callable[..., Any] = call
         # (device or None) -> bit of its backend's key  [around.devices]

@@ -78,7 +78,7 @@ def test_kernels_as_one_program(tmp_path: Path) -> None:
 def test_each_is_a_few_lines() -> None:
     for path in HERE.glob("over_*.py"):
         body = path.read_text().partition("class ")[2].partition("@hookimpl")[0]
-        assert len(body.strip().splitlines()) <= 5, path
+        assert len(body.strip().splitlines()) <= 6, path
 
 
 POOR = """

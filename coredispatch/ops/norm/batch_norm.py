@@ -42,7 +42,7 @@ INNER = {**layer_norms.INNER, "cast": None}
 def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:
     """``running = (1 - momentum) * running + momentum * batch``, in place, unrecorded."""
     if running is not None:
-        running.mul_(1 - momentum).add_(narrow(batch.detach(), running) * momentum)
+        running.lerp_(narrow(batch.detach(), running), momentum)
 
 
 @composite(

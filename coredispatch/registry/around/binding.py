@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import completed, mismatch
-from coredispatch.registry.around.out_arguments import recording, write_into
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, canonicalized, dispatch, keys_of
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
@@ -36,7 +35,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if out is not None and op.inplace_of is not None:
             raise mismatch(op, "got an unexpected keyword argument 'out': it writes to self")
         if out is not None:
-            return write_into(op, args, out, kwargs)
+            return HOOKS.write_into(op, args, out, kwargs, _recording)
     full = completed(op, args, kwargs)
     error: DTypeError | None = None
     if isinstance(full, tuple):
@@ -161,7 +160,7 @@ def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any
     assert other.decomposition is not None
     try:
         past = target
-        if recording(keys_of(other, full)):  # the graph may ask for what self was
+        if _recording(keys_of(other, full)):  # the graph may ask for what self was
             past = TABLE.operator("clone")(target)
         result = other.decomposition(
             *[past if argument is target else argument for argument in full]
@@ -171,3 +170,9 @@ def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any
     except CoreDispatchError as error:
         error.call = checks.describe_call(op, full)
         raise
+
+
+def _recording(keys: int) -> bool:
+    """Whether autograd would record a call with these keys."""
+    autograd = TABLE.snapshot.order.by_name.get("autograd")
+    return autograd is not None and bool(masked(keys) & autograd.bit)

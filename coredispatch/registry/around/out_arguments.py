@@ -5,11 +5,11 @@ Interpreted: a trace looks at who compares a size, and does not see compiled cod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.devices import mixed
-from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import can_cast
@@ -22,17 +22,20 @@ from coredispatch.registry.model.errors import (
 )
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 
-__all__ = ["recording", "write_into"]
+__all__ = ["write_into"]
 
 
-def recording(keys: int) -> bool:
-    """Whether autograd would record a call with these keys."""
-    autograd = TABLE.snapshot.order.by_name.get("autograd")
-    return autograd is not None and bool(masked(keys) & autograd.bit)
+def write_into(
+    op: Operator,
+    args: tuple[Any, ...],
+    out: Any,
+    kwargs: dict[str, Any],
+    recording: Callable[[int], bool],
+) -> Any:
+    """``op(..., out=tensor)``: compute, check, write into ``tensor`` and return it.
 
-
-def write_into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
-    """``op(..., out=tensor)``: compute, check, write into ``tensor`` and return it."""
+    ``recording`` tells whether autograd would record a call with some keys.
+    """
     if op.schema.plain:
         raise DTypeError(
             f"{op.name}() returns {op.schema.returns}, which cannot be written into out=",

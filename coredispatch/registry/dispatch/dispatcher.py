@@ -42,6 +42,9 @@ PROMOTE_COMMON: Final = 1
 PROMOTE_FLOAT: Final = 2
 
 
+_SHORT = 1 << 31
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Entry:
     """What a key set resolved to. ``mask`` are the bits that layers above have taken out.
@@ -126,6 +129,11 @@ class Dispatcher:
     def __get__(self, instance: Any, owner: Any) -> Any:
         # An operator set on a class is a method (but see method_of).
         return self if instance is None else MethodType(self, instance)
+
+
+def is_short(number: Any) -> bool:
+    """Whether a number is an int of 32 bits: those of int32 and int64 hold it as it is."""
+    return type(number) is int and -_SHORT <= number < _SHORT
 
 
 def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

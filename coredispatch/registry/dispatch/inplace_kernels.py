@@ -13,8 +13,8 @@ from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     Entry,
     check_view,
+    is_short,
 )
-from coredispatch.registry.dispatch.raw_kernels import is_short
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import Value, bump_version, dtype_of

@@ -14,13 +14,17 @@ from types import FunctionType
 from typing import Any
 from weakref import ref
 
-from coredispatch.registry.dispatch.dispatcher import PROMOTE_COMMON, PROMOTE_FLOAT, PROMOTE_NONE
+from coredispatch.registry.dispatch.dispatcher import (
+    PROMOTE_COMMON,
+    PROMOTE_FLOAT,
+    PROMOTE_NONE,
+    is_short,
+)
 from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
 from coredispatch.registry.dispatch.raw_kernels import (
     EffectEntry,
     RawEntry,
     ViewEntry,
-    is_short,
 )
 from coredispatch.registry.model.dtypes import float32
 from coredispatch.registry.model.value import Value, ViewLink, dtype_of, storage_of

@@ -15,6 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     Entry,
     check_view,
+    is_short,
 )
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.kernel_context import KernelContext
@@ -28,8 +29,6 @@ from coredispatch.registry.model.value import (
 )
 from coredispatch.registry.wiring import HOOKS
 
-_SHORT = 1 << 31
-
 
 class Agreement:
     """What two tensors that have dimensions compute in, by their dtypes."""
@@ -38,11 +37,6 @@ class Agreement:
         self.one: DType = one
         self.other: DType = other
         self.common: DType = common
-
-
-def is_short(number: Any) -> bool:
-    """Whether a number is an int of 32 bits: those of int32 and int64 hold it as it is."""
-    return type(number) is int and -_SHORT <= number < _SHORT
 
 
 class RawEntry(Entry):

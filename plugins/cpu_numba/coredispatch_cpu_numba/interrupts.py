@@ -1,4 +1,4 @@
-"""Ctrl-C while Numba works: it waits until the compiler is done.
+"""Ctrl-C and other signals while Numba works: their handlers wait until the compiler is done.
 
 An import of Numba that was broken off cannot be repeated, and a library without its machine code
 stays in Numba's own tables. The compiler needs seconds; what a program computes is interrupted at
@@ -18,20 +18,26 @@ __all__ = ["interrupts_wait"]
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """A block at whose end SIGINT is handled, where it came in the block."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    """A block at whose end the signals are handled that came in the block, one of each kind."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, Any]] = []
+    handlers: dict[int, Any] = {}
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handlers[number] = handler
+    came: dict[int, Any] = {}
 
     def note(number: int, frame: Any) -> None:
-        came.append((number, frame))
+        came[number] = frame
 
     try:
-        signal.signal(signal.SIGINT, note)
+        for number in handlers:
+            signal.signal(number, note)
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[-1])
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came.items():
+            handlers[number](number, frame)

@@ -73,17 +73,21 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         yield from (case(d, "products") for d in floats if d != "float64")
 
 
-def _flushes(context: Context) -> bool:
-    return context.case.dtype in context.subject.expectations.policies.flush_to_zero
+def _flushes(context: Context, dtype: str = "") -> bool:
+    return (dtype or context.case.dtype) in context.subject.expectations.policies.flush_to_zero
 
 
-def _exactly(context: Context, found: Any, wanted: Any, of: Callable[[int], str]) -> None:
-    """Assert that numbers are equal, NaN to NaN, zeros with their signs."""
+def _exactly(
+    context: Context, found: Any, wanted: Any, of: Callable[[int], str], dtype: str = ""
+) -> None:
+    """Assert that numbers of ``dtype``, unless given the case's, are equal, NaN to NaN, zeros with
+    their signs.
+    """
     a, w = np.asarray(found, np.float64).reshape(-1), np.asarray(wanted, np.float64).reshape(-1)
     wrong = (a != w) & ~(np.isnan(a) & np.isnan(w))
     wrong |= (a == 0) & (w == 0) & (np.signbit(a) != np.signbit(w))
-    if _flushes(context):
-        tiny = float(limits(numpy_dtype(context.case.dtype)).smallest_normal)
+    if _flushes(context, dtype):
+        tiny = float(limits(numpy_dtype(dtype or context.case.dtype)).smallest_normal)
         wrong &= ~((a == 0) & (np.abs(w) <= tiny))
     at = int(np.argmax(wrong)) if wrong.any() else 0
     context.expect(
@@ -120,7 +124,8 @@ def conversion(context: Context) -> None:
                 f"{what}: {values[at]!r} became {found[at]!r}, not {wanted[at]!r}",
             )
         else:
-            _exactly(context, found, wanted, lambda i, v=values, w=what: f"{w}: {v[i]!r}")
+            shown = lambda i, v=values, w=what: f"{w}: {v[i]!r}"  # noqa: E731
+            _exactly(context, found, wanted, shown, target)
 
 
 def _to_convert(source: str, target: str, seed: int) -> Any:
