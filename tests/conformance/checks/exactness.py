@@ -73,21 +73,24 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         yield from (case(d, "products") for d in floats if d != "float64")
 
 
-def _flushes(context: Context, dtype: str = "") -> bool:
-    return (dtype or context.case.dtype) in context.subject.expectations.policies.flush_to_zero
+def _flushes(context: Context) -> bool:
+    return context.case.dtype in context.subject.expectations.policies.flush_to_zero
 
 
 def _exactly(
     context: Context, found: Any, wanted: Any, of: Callable[[int], str], dtype: str = ""
 ) -> None:
-    """Assert that numbers of ``dtype``, unless given the case's, are equal, NaN to NaN, zeros with
-    their signs.
+    """Assert that numbers are equal, NaN to NaN, zeros with their signs.
+
+    ``dtype`` is theirs where it is not the case's, from which they were converted.
     """
     a, w = np.asarray(found, np.float64).reshape(-1), np.asarray(wanted, np.float64).reshape(-1)
     wrong = (a != w) & ~(np.isnan(a) & np.isnan(w))
     wrong |= (a == 0) & (w == 0) & (np.signbit(a) != np.signbit(w))
-    if _flushes(context, dtype):
-        tiny = float(limits(numpy_dtype(dtype or context.case.dtype)).smallest_normal)
+    flush = context.subject.expectations.policies.flush_to_zero
+    flushing = {context.case.dtype, dtype or context.case.dtype} & set(flush)
+    if flushing:
+        tiny = max(float(limits(numpy_dtype(name)).smallest_normal) for name in flushing)
         wrong &= ~((a == 0) & (np.abs(w) <= tiny))
     at = int(np.argmax(wrong)) if wrong.any() else 0
     context.expect(
