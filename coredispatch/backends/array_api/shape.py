@@ -99,12 +99,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             x = xp.real(x) if dtype.name != "bool" else x != 0
         if not strided and dtype.name in _HALVES:
             found = DType.of(x.dtype).name
-            if found in (
-                "int32",
-                "uint32",
-                "int64",
-                "uint64",
-            ):  # float32 would round them a first time
+            # float32 would round them a first time
+            if found in ("int32", "uint32", "int64", "uint64"):
                 x, found = _as_doubles(xp, x, found), "float64"
             if found == "float64":
                 x = _rounded(xp, x, *_HALVES[dtype.name])

@@ -184,7 +184,8 @@ class Arguments:
         owners = [owner_of(raw) for raw in raws if type(raw) is np.ndarray]
         if len({id(owner) for owner in owners}) == len(owners) and all(map(is_owner, owners)):
             return None
-        return ("memory", *crossings(raws)) if crossings(raws) else None
+        found = crossings(raws)
+        return ("memory", *found) if found else None
 
 
 def _begin(leaf: Any) -> Any:

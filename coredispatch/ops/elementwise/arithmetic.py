@@ -222,12 +222,7 @@ def _(grad, self):
 
 
 @composite(
-    out=broadcast,
-    dtype=promote,
-    samples=triples,
-    dtypes=NUMBER,
-    inplace=True,
-    fits=("value",),
+    out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True, fits=("value",)
 )
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
@@ -281,8 +276,6 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
 
     Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
     """
-    if not isinstance(weight, (Value, complex)) and self.dtype is end.dtype in (float32, float64):
-        return _between(self, end, weight)
     start, end, weight = common(promote_float, self, end, weight)
     return narrow(
         _between(*(wide(x) if isinstance(x, Value) else x for x in (start, end, weight))), start

@@ -105,16 +105,12 @@ def _accumulating(ufunc: np.ufunc) -> Callable[..., Any]:
     return kernel
 
 
-# A scalar of NumPy's is an array sooner here than where results of all kinds are wrapped.
-
-
 def _extremum(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce = ufunc.reduce
 
     @silent
     def kernel(x: np.ndarray, dim: Dims, keepdim: bool) -> Any:
-        out = reduce(x, _axis(x, dim), None, None, keepdim)
-        return out if type(out) is np.ndarray else np.asarray(out)
+        return reduce(x, _axis(x, dim), None, None, keepdim)
 
     return kernel
 
@@ -123,8 +119,7 @@ def _truth(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce = ufunc.reduce
 
     def kernel(x: np.ndarray, dim: Dims, keepdim: bool) -> Any:
-        out = reduce(x, _axis(x, dim), np.bool_, None, keepdim)
-        return out if type(out) is np.ndarray else np.asarray(out)
+        return reduce(x, _axis(x, dim), np.bool_, None, keepdim)
 
     return kernel
 
@@ -138,8 +133,7 @@ def _position(method: str) -> Callable[..., Any]:
         if dim is not None and not x.ndim:
             normalize_dim(dim, 0)
             dim = None
-        out = function(x, dim, None, keepdims=keepdim)
-        return out if type(out) is np.ndarray else np.asarray(out)
+        return function(x, dim, None, keepdims=keepdim)
 
     return kernel
 
