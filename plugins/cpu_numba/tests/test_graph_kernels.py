@@ -189,3 +189,23 @@ def test_two_threads_give_the_same(backward: bool) -> None:
         cd.set_num_threads(before)
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("dtype", [cd.bfloat16, cd.float16], ids=str)
+def test_half_precision_is_left_to_its_own_kernels(dtype: Any) -> None:
+    """Forward, transposed, and both gradients, in a compiled training step."""
+    layers = [cd.nn.Conv2d(3, 8, 3), cd.nn.ReLU(), cd.nn.ConvTranspose2d(8, 4, 2, 2)]
+    net, x = cd.nn.Sequential(*layers).to(dtype), randn(2, 3, 12, 12, dtype=dtype)
+
+    def step(x: Any) -> Any:
+        net.zero_grad()
+        loss = net(x).float().square().mean()
+        loss.backward()
+        return loss.detach()
+
+    fast, wanted = cd.compile(step), step(x)
+    grads = [p.grad.float() for p in net.parameters()]
+    for _ in range(3):
+        cd.testing.assert_close(fast(x), wanted, rtol=1e-2, atol=1e-3)
+        for p, grad in zip(net.parameters(), grads, strict=True):
+            cd.testing.assert_close(p.grad.float(), grad, rtol=2e-2, atol=2e-3)

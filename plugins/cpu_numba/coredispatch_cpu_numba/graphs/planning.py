@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.plugin import Operator, Value, dispatch, from_raw, no_grad, numpy_dtype, passes
 from coredispatch.plugin import graph as graph_package
 
+from ..kernels.conv.general import fit
 from . import blas, pooling, source
 from .calls import call_of, complete
 from .compiling import address_of_text
@@ -169,7 +170,7 @@ class Plan(KernelSteps):
         for node in self.graph.nodes:
             weight = weight_of(node)
             if weight in self.arrays and aliases.of(weight) not in written:
-                if weight not in self.tame and self.arrays[weight].flags.c_contiguous:
+                if weight not in self.tame and fit(self.arrays[weight]):
                     self.tame.add(weight)
                     self.require_finite(self.arrays[weight])
             written |= {aliases.of(target) for target in passes.aliasing.written_by(node)}
