@@ -6,6 +6,7 @@ sharing it; autograd records the view operator as it does out of place.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from math import prod
 from typing import Any
@@ -15,7 +16,7 @@ from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.determinism import filling
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked, masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.determinism import DETERMINISM
 from coredispatch.registry.model.errors import AutogradError, OpError
@@ -47,11 +48,8 @@ def view_in_place(target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     past = Tensor(target.raw, target.keys & ~AUTOGRAD if leaf else target.keys)
     past._node, past._output_nr = node_of(target), target._output_nr
     past._view, past._storage = target._view, storage
-    token = push_masks(0, 0, AUTOGRAD)
-    try:
-        result = TABLE.operator(name)(past, *args, **kwargs)
-    finally:
-        pop_masks(token)
+    call = functools.partial(TABLE.operator(name), past, *args, **kwargs)
+    result = call_masked(call, (), 0, AUTOGRAD)
     for reference in list(storage.aliases):  # views of what it was stay views of that
         alias = reference()
         if alias is not None and alias._view is not None and alias._view.base is target:

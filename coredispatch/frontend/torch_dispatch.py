@@ -23,7 +23,7 @@ from coredispatch.plugin import (
     hookimpl,
     key_bit,
 )
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
@@ -156,11 +156,7 @@ class _DispatchEntry(LayerEntry):
         name, _, overload = name.partition(".")
         func = OpOverload(namespace or BUILTIN, name, overload or overload_name(op, args), op)
         given, keywords = as_written(op, args)
-        token = push_masks(0, self.mask)
-        try:
-            result = handler(func, types, given, keywords)
-        finally:
-            pop_masks(token)
+        result = call_masked(handler, (func, types, given, keywords), self.mask)
         if result is NotImplemented:
             raise TypeError(
                 f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned "

@@ -43,7 +43,7 @@ from coredispatch.plugin import (
     key_bit,
 )
 from coredispatch.registry import TABLE
-from coredispatch.registry.dispatch.masks import _CURRENT, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import _CURRENT, call_masked
 
 #: operators whose number of results depends on a size
 _CUT = frozenset({"unbind", "split", "unsafe_split", "chunk", "unsafe_chunk"})
@@ -234,11 +234,7 @@ class Recorder:
         op = call.op
         real = unwrapped(args)
         # Below, autograd may repeat views whose base was written: that is no part of the program.
-        token = push_masks(0, key_bit("capture"))
-        try:
-            out = call.redispatch(*real)
-        finally:
-            pop_masks(token)
+        out = call_masked(call.redispatch, real, key_bit("capture"))
         if op.name == "to_host":
             self.looked(args[0], out)
             return out

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
-from coredispatch.registry.dispatch.masks import MASKS, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import MASKS
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import ContextKernel
 from coredispatch.registry.model.kernel_context import KernelContext
@@ -255,12 +255,13 @@ def test_what_a_thread_resolved_before_a_change_is_not_kept_after_it(pack: Any) 
     layer = cd.plugin.Layer("watching", generic=lambda call, args: None, applies=applies)
     cd.plugins.load("watching", pack(lambda r: r.layer(layer)))
     try:
-        token = push_masks(TABLE.bit("watching"), 0)
-        try:
+
+        class Watching(cd.plugin.Mode):
+            switch = cd.plugin.Switch(on=("watching",))
+
+        with Watching():
             cd.neg(x)
             assert cd.neg(x).tolist() == [9.0, 9.0]
-        finally:
-            pop_masks(token)
         assert seen[0] is not TABLE.operator("neg").memo
         assert cd.neg(x).tolist() == [9.0, 9.0]
     finally:

@@ -370,3 +370,19 @@ def test_modes_nest_as_masks_that_are_read_at_every_call(names: list[str]) -> No
             casts = casts or name == "autocast"
             assert ((plain @ plain).dtype is cd.bfloat16) == casts
     assert (leaf * 2).requires_grad and not MASKS.active
+
+
+def test_a_mode_that_an_exception_interrupts_while_it_is_entered_is_not_in_force() -> None:
+    """As an alarm does it, or Ctrl-C: after the push, before the block."""
+
+    class interrupted(cd.no_grad):
+        def push(self) -> Any:
+            super().push()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), interrupted():
+        pass
+    assert cd.is_grad_enabled()
+    with cd.no_grad():
+        assert not cd.is_grad_enabled()
+    assert cd.is_grad_enabled()

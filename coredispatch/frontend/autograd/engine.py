@@ -20,7 +20,7 @@ from coredispatch.frontend.autograd.node import SEQUENCE, GraphTask, Node, OpNod
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
-from coredispatch.registry.dispatch.masks import current_pass, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked, current_pass
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import dtype_of
 from coredispatch.registry.wiring import ENGINE, GRAPH
@@ -61,16 +61,14 @@ def run(
     in ``capture``, ``(sequence number, output number)``, is returned under these keys.
     """
     task = BackwardPass(keep, create, capture, exec_info)
-    if create:
-        token = push_masks(0, _SEEN, AUTOGRAD, task)
-    else:
-        token = push_masks(0, AUTOGRAD | _SEEN, 0, task)
-    try:
-        task.start(roots, grads)
-        task.finish()
-        return task.found
-    finally:
-        pop_masks(token)
+    exclude, restore = (_SEEN, AUTOGRAD) if create else (AUTOGRAD | _SEEN, 0)
+    call_masked(_finish, (task, roots, grads), exclude, restore, task)
+    return task.found
+
+
+def _finish(task: BackwardPass, roots: list[Any], grads: list[Any]) -> None:
+    task.start(roots, grads)
+    task.finish()
 
 
 def survey(nodes: list[Node]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from coredispatch.registry.around.checks import check_write, describe_call
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.dispatcher import dispatch, dispatch_below
 from coredispatch.registry.dispatch.linking import complete_arguments
-from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked, masked
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import VjpRule
@@ -461,11 +461,7 @@ def _refresh_one(value: TensorBase, version: int) -> None:
 
 
 def _take_history(value: TensorBase, base: Any, link: ViewLink) -> None:
-    token = push_masks(0, 0, AUTOGRAD)
-    try:
-        again = replay(base, [link])
-    finally:
-        pop_masks(token)
+    again = call_masked(replay, (base, [link]), 0, AUTOGRAD)
     value._node, value._output_nr = again._node, again._output_nr
     value.keys |= AUTOGRAD
 

@@ -26,7 +26,7 @@ from coredispatch.frontend.modes import (
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.plugin import OpError, Value
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked
 
 __all__ = ["caller", "execute"]
 
@@ -219,16 +219,12 @@ class _Caller:
     def run(self, segment: Segment) -> None:
         """The call of the graph, below autograd and autocast."""
         text = self.text
-        given = ", ".join(self.names[node] for node in segment.inputs)
+        given = "".join(f"{self.names[node]}, " for node in segment.inputs)
         for node in segment.outputs:
             self.names[node] = f"v{len(self.names)}"
         made = "".join(f"{self.names[node]}, " for node in segment.outputs) or "_"
-        text.scope |= {"push": push_masks, "pop": pop_masks, "run": segment.run}
-        text.line(f"token = push(0, {OFF})")
-        text.line("try:")
-        text.line(f"    {made} = run({given})")
-        text.line("finally:")
-        text.line("    pop(token)")
+        text.scope |= {"masked": call_masked, "run": segment.run}
+        text.line(f"{made} = masked(run, ({given}), {OFF})")
 
     def row(self, parts: Iterable[Any]) -> str:
         return f"({''.join(f'{part}, ' for part in parts)})"

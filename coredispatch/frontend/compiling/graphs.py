@@ -8,7 +8,7 @@ from typing import Any
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.plugin import Operator, key_bit
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked
 
 __all__ = ["OFF", "extracted", "made_by", "masked_call"]
 
@@ -54,8 +54,4 @@ def made_by(node: Node) -> set[Node]:
 
 def masked_call(run: Callable[..., Any], values: list[Any]) -> Any:
     """``run(*values)`` below autograd and autocast."""
-    token = push_masks(0, OFF)
-    try:
-        return run(*values)
-    finally:
-        pop_masks(token)
+    return call_masked(run, values, OFF)

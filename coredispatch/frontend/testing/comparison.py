@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch._warnings import warn
 from coredispatch.frontend.creation import as_tensor
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import call_masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.dtypes import DType, promote_types
@@ -113,11 +113,8 @@ def assert_close(
         check_layout=check_layout,
         check_stride=check_stride,
     )
-    token = push_masks(0, _UNSEEN)  # subclasses are compared as what they hold
-    try:
-        found = _first_mismatch(actual, expected, (), rules)
-    finally:
-        pop_masks(token)
+    # Subclasses are compared as what they hold.
+    found = call_masked(_first_mismatch, (actual, expected, (), rules), _UNSEEN)
     if found is None:
         return
     mismatch, place = found

@@ -17,25 +17,22 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from coredispatch.registry.dispatch.masks import (
     MASKS,
+    Scope,
     current_masks,
     current_state,
-    pop_masks,
     push_mode,
 )
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import OpError, RegistrationError, shown_value
+from coredispatch.registry.model.errors import RegistrationError, shown_value
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Mode", "Switch", "is_masked", "is_on", "key_bit"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-# (what the innermost mode has to undo, the same of the modes around it)
-_entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
 
 
 def key_bit(name: str) -> int:
@@ -103,7 +100,7 @@ def _names(layers: str | tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class Mode:
+class Mode(Scope):
     """A context manager that may be entered again and again, and decorates functions.
 
     Subclasses set ``switch``, or compute it in :meth:`switches`. The direct subclasses of
@@ -146,24 +143,9 @@ class Mode:
         family = self._family if self.part is None else (self._family, self.part)
         return push_mode(switch.include, switch.exclude, switch.release, family, self.state())
 
-    def pop(self, token: Any) -> None:
-        """Restore what was in force before the matching :meth:`push`."""
-        pop_masks(token)
+    if TYPE_CHECKING:
 
-    def __enter__(self) -> Self:
-        _entered.set((self.push(), _entered.get()))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        entered = _entered.get()
-        if not entered:
-            raise OpError(
-                f"{type(self).__name__} is left in another thread or task than it was entered in",
-                fix="enter and leave a mode in the same one, by `with`",
-            )
-        token, outer = entered
-        self.pop(token)
-        _entered.set(outer)
+        def __enter__(self) -> Self: ...
 
     def clone(self) -> Mode:
         """A mode with the same settings: one is entered for each call of a decorated function."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any, Final
 
-from coredispatch.registry.dispatch.masks import MASKS, masked, pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import MASKS, call_masked, masked
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
@@ -415,11 +415,7 @@ def push_and_call(fn: Any, args: tuple[Any, ...], mask: int) -> Any:
     """``fn(*args)`` with the bits of ``mask`` excluded from every key set inside it."""
     if mask == 0:
         return fn(*args)
-    token = push_masks(0, mask)
-    try:
-        return fn(*args)
-    finally:
-        pop_masks(token)
+    return call_masked(fn, args, mask)
 
 
 def check_view(target: Value) -> None:

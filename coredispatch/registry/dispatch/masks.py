@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any, Final
 from weakref import ref
 
-from coredispatch.registry.model.native import Mark
+from coredispatch.registry.model.errors import OpError
+from coredispatch.registry.model.native import Mark, mypyc_attr
 
 # (included bits, excluded bits, the mark that lives as long as they are in force anywhere, the
 # states of the modes in force: family of modes -> what its layer finds; replaced, never written,
@@ -25,9 +26,13 @@ _CURRENT: Final[ContextVar[Any]] = ContextVar(
 )
 
 
+# (what the innermost mode has to undo, the same of the modes around it)
+_ENTERED: Final[ContextVar[Any]] = ContextVar("coredispatch_entered_modes", default=())
+
+
 class MaskState:
-    """What is in force in the whole process: ``active`` holds the token of every mask that is
-    pushed and popped around a call, and a weak reference to the mark of every mode.
+    """What is in force in the whole process: ``active`` holds an entry for every call that
+    runs with masks of its own, and a weak reference to the mark of every mode.
 
     Setting and deleting an item are atomic, which a count is not: no lock is needed.
 
@@ -41,7 +46,7 @@ class MaskState:
     __slots__ = ("active", "excludable", "including")
 
     def __init__(self) -> None:
-        self.active: dict[Any, Any] = {}  # tokens by their id: they have no hash
+        self.active: dict[Any, Any] = {}
         self.including: dict[Any, Any] = {}
         self.excludable: int = 0
 
@@ -82,29 +87,11 @@ def current_pass() -> Any:
     return _CURRENT.get()[4]
 
 
-def push_masks(include: int, exclude: int, restore: int = 0, backward: Any = None) -> Token[Any]:
+def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any) -> Token[Any]:
     """Add bits to the masks; bits in ``restore`` are taken out of both first.
 
-    ``backward`` is a backward pass, for which they are in force. Returns the token for
-    :func:`pop_masks`; always pair the two with ``try``/``finally``.
-    """
-    _excludes(exclude)
-    included, excluded, mark, states, outer = _CURRENT.get()
-    if backward is None:
-        backward = outer
-    token = _CURRENT.set(
-        ((included & ~restore) | include, (excluded & ~restore) | exclude, mark, states, backward)
-    )
-    MASKS.active[id(token)] = token
-    if include:
-        MASKS.including[id(token)] = token
-    return token
-
-
-def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any) -> Token[Any]:
-    """:func:`push_masks` for users, who may leave it to a task, or never take it back.
-
-    ``state`` is what :func:`current_state` gives for ``family`` from now on.
+    :meth:`Scope.pop` takes it back; users may leave it to a task, or never take it back. ``state``
+    is what :func:`current_state` gives for ``family`` from now on.
     """
     _excludes(exclude)
     included, excluded, _, states, backward = _CURRENT.get()
@@ -122,12 +109,60 @@ def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any)
     return _CURRENT.set((included, excluded, mark, states, backward))
 
 
-def pop_masks(token: Token[Any]) -> None:
-    """Restore the masks as they were before the matching :func:`push_masks`."""
-    MASKS.active.pop(id(token), None)
-    if MASKS.including:
-        MASKS.including.pop(id(token), None)
-    _CURRENT.reset(token)
+def call_masked(fn: Any, args: Any, exclude: int, restore: int = 0, backward: Any = None) -> Any:
+    """``fn(*args)`` with the bits ``exclude`` excluded; the masks come back after it.
+
+    Bits in ``restore`` are taken out of both masks first. ``backward`` is a backward pass, for
+    which they are in force. Masks are pushed and popped in this one function, which is compiled: an
+    exception that a signal's handler raises comes before both or between the two, never after a
+    push and outside of its ``try``.
+    """
+    _excludes(exclude)
+    before = _CURRENT.get()
+    included, excluded, mark, states, outer = before
+    if backward is None:
+        backward = outer
+    place = object()  # its id is the key of the entry
+    try:
+        _CURRENT.set((included & ~restore, (excluded & ~restore) | exclude, mark, states, backward))
+        MASKS.active[id(place)] = place
+        return fn(*args)
+    finally:
+        _CURRENT.set(before)
+        MASKS.active.pop(id(place), None)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scope:
+    """The block of a mode, entered and left without a place where a signal's handler could raise.
+
+    ``push()`` of the subclass puts the mode in force and returns what :meth:`pop` takes back.
+    """
+
+    def __enter__(self) -> Any:
+        mode: Any = self
+        before = _CURRENT.get()
+        try:
+            _ENTERED.set((mode.push(), _ENTERED.get()))
+        except BaseException:
+            _CURRENT.set(before)
+            raise
+        return mode
+
+    def __exit__(self, kind: Any = None, error: Any = None, traceback: Any = None) -> None:
+        entered = _ENTERED.get()
+        if not entered:
+            raise OpError(
+                f"{type(self).__name__} is left in another thread or task than it was entered in",
+                fix="enter and leave a mode in the same one, by `with`",
+            )
+        token, outer = entered
+        self.pop(token)
+        _ENTERED.set(outer)
+
+    def pop(self, token: Any) -> None:
+        """Restore what was in force before the matching ``push()``."""
+        _CURRENT.reset(token)
 
 
 def masked(keys: int) -> int:

@@ -81,8 +81,8 @@ def unrestored_mask() -> Any:
 @contextmanager
 def masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
-    masks, modes = module("registry.dispatch.masks"), module("registry.around.modes")
-    kept = masks._CURRENT.get(), dict(masks.MASKS.active), modes._entered.get()
+    masks = module("registry.dispatch.masks")
+    kept = masks._CURRENT.get(), dict(masks.MASKS.active), masks._ENTERED.get()
     including = dict(masks.MASKS.including)
     try:
         with block:
@@ -90,7 +90,7 @@ def masks_restored(block: Any) -> Iterator[None]:
     finally:
         masks._CURRENT.set(kept[0])
         masks.MASKS.active, masks.MASKS.including = kept[1], including
-        modes._entered.set(kept[2])
+        masks._ENTERED.set(kept[2])
 
 
 def first_keys_only() -> Any:
