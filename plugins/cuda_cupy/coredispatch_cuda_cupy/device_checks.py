@@ -1,0 +1,125 @@
+"""Checks of values that kernels make on the device, without waiting for it.
+
+A kernel that meets an index out of range writes what was wrong into a *flag*, eight numbers in the
+device's memory, goes on with a harmless value, and touches no memory beyond its arrays. The flag is
+read, and the error raised, where the program waits for the device anyhow: :func:`raise_pending` is
+called by reads of values and by ``synchronize``. With ``COREDISPATCH_CHECK=1`` in the environment
+it is read after each such kernel, so that the error comes from the call that caused it.
+
+Only the first problem since the last read is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import DimError
+
+__all__ = ["CLASS", "INDEX", "ROW", "finish", "flag", "raise_pending"]
+
+#: environment variable; ``1`` reads the flag after each kernel that checks values
+VARIABLE = "COREDISPATCH_CHECK"
+#: the numbers of a flag: kind (0: nothing is wrong), operator, value, least and largest allowed
+_SIZE = 8
+
+
+def _out_of_bounds(op: str, value: int, low: int, high: int) -> Exception:
+    size = high + 1
+    fix = f"use indices from {low} to {high}"
+    return DimError(f"{op}: index {value} is out of bounds for size {size}", fix=fix)
+
+
+def _no_row(op: str, value: int, low: int, high: int) -> Exception:
+    fix = f"use indices from 0 to {high}"
+    return DimError(f"{op}: index {value} is out of range for {high + 1} embeddings", fix=fix)
+
+
+def _no_class(op: str, value: int, low: int, high: int) -> Exception:
+    fix = f"use classes 0 to {high}, or ignore_index"
+    return DimError(f"{op}: target {value} is out of bounds for {high + 1} classes", fix=fix)
+
+
+#: kinds of problems, as the kernels write them
+INDEX, ROW, CLASS = 1, 2, 3
+_ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
+    INDEX: _out_of_bounds,
+    ROW: _no_row,
+    CLASS: _no_class,
+}
+
+
+class _Device:
+    """The flag of one device, and the streams with kernels that may have written to it."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.flag = cupy.zeros(_SIZE, dtype=np.int64)
+        # Other streams do not wait for the zeros, and this happens once.
+        cupy.cuda.get_current_stream().synchronize()
+        #: by address a stream in a tuple of its own for each kernel: what is new is seen by that
+        self.pending: dict[int, tuple[Any]] = {}
+
+
+_lock = threading.Lock()
+_devices: dict[tuple[int, int], _Device] = {}
+_operators: list[str] = []
+_numbers: dict[str, int] = {}
+
+
+def flag(cupy: Any, op: str) -> tuple[Any, int]:
+    """The flag of the current device, and the number that stands for operator ``op`` in it.
+
+    To be called before a kernel that writes to the flag is put on the current stream, and followed
+    by :func:`finish`.
+    """
+    index = cupy.cuda.runtime.getDevice()
+    found = _devices.get((id(cupy), index))
+    if found is None:
+        with _lock:
+            found = _devices.setdefault((id(cupy), index), _Device(cupy))
+    stream = cupy.cuda.get_current_stream()
+    found.pending[stream.ptr] = (stream,)
+    number = _numbers.get(op)
+    if number is None:
+        with _lock:
+            number = _numbers.setdefault(op, len(_operators))
+            if number == len(_operators):
+                _operators.append(op)
+    return found.flag, number
+
+
+def finish(cupy: Any) -> None:
+    """After the kernel: raise at once what it found, where ``COREDISPATCH_CHECK=1`` asks for it."""
+    if os.environ.get(VARIABLE) == "1":
+        raise_pending(cupy)
+
+
+def raise_pending(cupy: Any) -> None:
+    """Raise what kernels have found wrong on the current device so far.
+
+    To be called where the program waits for the current stream. It costs a copy of 64 bytes where
+    a kernel that checks values was launched since the last call, and nothing otherwise. What runs
+    on other streams and is not done yet is asked about again the next time.
+
+    Raises :class:`~coredispatch.plugin.DimError`, an ``IndexError``, for an index out of range. The
+    flag is cleared by that.
+    """
+    if not _devices:
+        return
+    found = _devices.get((id(cupy), cupy.cuda.runtime.getDevice()))
+    if found is None or not found.pending:
+        return
+    own = cupy.cuda.get_current_stream().ptr
+    # Asked before the flag is read: what was done by then is in it.
+    done = [(p, one) for p, one in list(found.pending.items()) if p == own or one[0].done]
+    kind, op, value, low, high = (int(n) for n in cupy.asnumpy(found.flag)[:5])
+    if kind:
+        found.flag[...] = 0
+        raise _ERRORS[kind](_operators[op], value, low, high)
+    for ptr, one in done:
+        if found.pending.get(ptr) is one:
+            del found.pending[ptr]

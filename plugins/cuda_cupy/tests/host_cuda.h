@@ -1,0 +1,132 @@
+// What CUDA C++ needs to run on the host: a block's threads are fibers of one thread of the host.
+//
+// They switch where threads wait for each other, in an order that the caller chooses, so that a
+// missing barrier shows in one order or the other. A thread that has left before a barrier, or
+// lanes of a warp at different ones, are errors here. Blocks run one after the other.
+#include <cmath>
+#include <cstring>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+using std::exp; using std::log; using std::sqrt; using std::tanh; using std::erf;
+using std::fabs; using std::pow; using std::log1p; using std::cos; using std::sin;
+
+struct Place { unsigned int x, y, z; };
+static Place threadIdx, blockIdx, blockDim, gridDim;
+
+enum State { READY, AT_BLOCK, AT_WARP, LEFT };
+struct Fiber {
+    ucontext_t context;
+    State state;
+    char stack[1 << 15];
+};
+static std::vector<Fiber*> fibers;
+static ucontext_t outside;
+static Fiber* running;
+static unsigned long long exchanged[1024];
+static void (*body)(void**);
+static void** given;
+
+static void wait_at(State where) {
+    running->state = where;
+    swapcontext(&running->context, &outside);
+}
+static void run_body() {
+    body(given);
+    running->state = LEFT;
+    swapcontext(&running->context, &outside);
+}
+static void resume(unsigned int x) {
+    running = fibers[x];
+    threadIdx.x = x;
+    swapcontext(&outside, &running->context);
+}
+
+// Lets go on who waits with all others of the block or of the warp; false where nobody can.
+static bool released(unsigned int count) {
+    bool any = false;
+    for (unsigned int warp = 0; warp < count; warp += 32) {
+        unsigned int end = warp + 32 < count ? warp + 32 : count, waiting = 0;
+        for (unsigned int x = warp; x < end; x++) waiting += fibers[x]->state == AT_WARP;
+        if (waiting != end - warp) continue;
+        for (unsigned int x = warp; x < end; x++) fibers[x]->state = READY;
+        any = true;
+    }
+    if (any) return true;
+    for (unsigned int x = 0; x < count; x++) if (fibers[x]->state != AT_BLOCK) return false;
+    for (unsigned int x = 0; x < count; x++) fibers[x]->state = READY;
+    return true;
+}
+
+// 0 when all threads have left, 1 where some wait for ever.
+static int run_block(unsigned int count, bool backward) {
+    for (unsigned int x = 0; x < count; x++) {
+        Fiber* fiber = fibers[x];
+        getcontext(&fiber->context);
+        fiber->context.uc_stack.ss_sp = fiber->stack;
+        fiber->context.uc_stack.ss_size = sizeof fiber->stack;
+        fiber->context.uc_link = nullptr;
+        fiber->state = READY;
+        makecontext(&fiber->context, run_body, 0);
+    }
+    do {
+        for (unsigned int k = 0; k < count; k++) {
+            unsigned int x = backward ? count - 1 - k : k;
+            if (fibers[x]->state == READY) resume(x);
+        }
+    } while (released(count));
+    for (unsigned int x = 0; x < count; x++) if (fibers[x]->state != LEFT) return 1;
+    return 0;
+}
+static int run_grid(void (*kernel)(void**), unsigned int grid, unsigned int block, void** args,
+                    bool backward) {
+    while (fibers.size() < block) fibers.push_back(new Fiber);
+    body = kernel;
+    given = args;
+    gridDim = {grid, 1, 1};
+    blockDim = {block, 1, 1};
+    for (unsigned int b = 0; b < grid; b++) {
+        blockIdx.x = backward ? grid - 1 - b : b;
+        if (run_block(block, backward)) return 1;
+    }
+    return 0;
+}
+
+#define __global__ static
+#define __device__ static
+#define __shared__ static
+#define __launch_bounds__(...)
+static void __syncthreads() { wait_at(AT_BLOCK); }
+static void __syncwarp() { wait_at(AT_WARP); }
+template <typename V> static V taken_from(V value, unsigned int lane) {
+    std::memcpy(&exchanged[threadIdx.x], &value, sizeof value);
+    wait_at(AT_WARP);
+    std::memcpy(&value, &exchanged[threadIdx.x / 32 * 32 + lane], sizeof value);
+    wait_at(AT_WARP);
+    return value;
+}
+template <typename V> static V __shfl_xor_sync(unsigned int, V value, int distance) {
+    return taken_from(value, threadIdx.x % 32 ^ distance);
+}
+template <typename V> static V __shfl_up_sync(unsigned int, V value, unsigned int distance) {
+    unsigned int lane = threadIdx.x % 32;
+    return taken_from(value, lane >= distance ? lane - distance : lane);
+}
+template <typename V> static V __shfl_sync(unsigned int, V value, int lane) {
+    return taken_from(value, lane);
+}
+template <typename V> static V atomicAdd(V* place, V value) {
+    return std::exchange(*place, V(*place + value));
+}
+template <typename V> static V atomicCAS(V* place, V expected, V value) {
+    V before = *place;
+    if (before == expected) *place = value;
+    return before;
+}
+template <typename V> static V atomicExch(V* place, V value) { return std::exchange(*place, value); }
+template <typename V> static V atomicMax(V* place, V value) {
+    return std::exchange(*place, *place < value ? value : *place);
+}
+static float __int_as_float(int bits) { float x; std::memcpy(&x, &bits, 4); return x; }
+static int __float_as_int(float x) { int bits; std::memcpy(&bits, &x, 4); return bits; }
