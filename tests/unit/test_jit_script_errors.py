@@ -104,6 +104,18 @@ def too_many(x):  # type: ignore[no-untyped-def]
     return cd.relu(x, x, x)
 
 
+def no_keyword(x):  # type: ignore[no-untyped-def]
+    return cd.nn.functional.relu(x, foo=2)
+
+
+def no_keyword_of_method(x):  # type: ignore[no-untyped-def]
+    return x.sum(bar=1)
+
+
+def too_few(x):  # type: ignore[no-untyped-def]
+    return cd.add(x)
+
+
 TENSOR = cd.ones(2)
 
 
@@ -137,6 +149,9 @@ def global_tensor(x):  # type: ignore[no-untyped-def]
         (wrong_element, RuntimeError, "Could not match type int to a List.str.", "xs.append(x)"),
         (wrong_call, RuntimeError, "type 'int' for argument 'x'", 'programs.helper("a")'),
         (too_many, RuntimeError, "at most 2 .* received 3", "cd.relu(x, x, x)"),
+        (no_keyword, RuntimeError, "unexpected keyword argument 'foo'", "cd.nn.functional.relu("),
+        (no_keyword_of_method, RuntimeError, "unexpected keyword argument 'bar'", "x.sum(bar=1)"),
+        (too_few, RuntimeError, "missing the argument 'other'", "cd.add(x)"),
         (global_tensor, RuntimeError, "cannot be used as a value", None),
     ],
 )

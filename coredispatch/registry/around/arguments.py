@@ -8,7 +8,7 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.schema import REQUIRED
 
-__all__ = ["complete", "completed", "mismatch"]
+__all__ = ["complete", "completed", "misfit", "mismatch"]
 
 #: other spellings that PyTorch accepts: NumPy's, those of methods beside functions', and names
 #: that are no Python identifiers. The first that the operator has is meant.
@@ -117,6 +117,22 @@ def completed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
         for keyword, default in zip(plan.rest, plan.defaults, strict=True)
     ]
     return (*args, *rest)
+
+
+def misfit(op: Operator, count: int, keywords: tuple[str, ...]) -> str | None:
+    """Why calls with ``count`` positional arguments and these keywords fit no signature of ``op``.
+
+    None where they fit one, of its overloads or with ``out=``.
+    """
+    keywords = tuple([name for name in keywords if name != "out"])
+    overloads = op.overloads if op.inplace_of is None else op.inplace_of.overloads
+    found: str | None = None
+    for form in (op, *overloads):
+        plan = _plan(form, count, keywords)
+        if not isinstance(plan, str):
+            return None
+        found = found or plan
+    return found
 
 
 def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

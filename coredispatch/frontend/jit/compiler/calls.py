@@ -43,9 +43,11 @@ from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.overloads import is_overloaded
 from coredispatch.frontend.jit.runtime import fail
 from coredispatch.frontend.nn.modules.container import ModuleDict, Sequential
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import map_arg
 from coredispatch.graph.targets import MUTATORS, function_name, library_name
 from coredispatch.plugin import Operator
+from coredispatch.registry.around.arguments import misfit
 
 __all__ = ["Calls", "check_parameters", "declared_types_of"]
 
@@ -161,7 +163,7 @@ class Calls(Attributes):
     def call_operator(self, op: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of an operator of the table."""
         self.check_optional(op, args)
-        self.check_number(op, args)
+        self.check_arguments(op, args, kwargs)
         kinds = [self.type_of(a) for a in args]
         return self.library_call(op, args, kwargs, function_type(op, kinds, kwargs))
 
@@ -172,18 +174,21 @@ class Calls(Attributes):
             return self.call(list, made, kind=kind)
         return made
 
-    def check_number(self, op: Operator, args: list[Any]) -> None:
-        """More arguments than any form of the operator takes."""
+    def check_arguments(self, op: Operator, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Too many arguments, missing ones, and keywords that no form of the operator has."""
         forms = [form.schema.params for form in (op, *op.overloads)]
-        if any(param.kind.startswith(("IntList", "list")) for form in forms for param in form):
-            return  # one by one they are a list: x.view(2, 3)
+        # One by one, they may be a list: x.view(2, 3).
+        spread = any(p.kind.startswith(("IntList", "list")) for form in forms for p in form)
         most = max(map(len, forms))
-        if len(args) > most:
+        if not spread and len(args) > most:
             raise self.error(
                 f"{op.name}() expected at most {most} argument(s) but received {len(args)} "
                 "argument(s)",
                 fix="its arguments are " + ", ".join(param.name for param in forms[0]),
             )
+        problem = misfit(op, len(args), tuple(kwargs))
+        if problem is not None:
+            raise self.error(f"{op.name}() {problem}", fix=f"its signature is {op.signature}")
 
     def check_optional(self, op: Operator, args: list[Any]) -> None:
         """A tensor that may be None does not fit where a tensor must stand."""
@@ -386,6 +391,9 @@ class Calls(Attributes):
         if made is not NotImplemented:
             return made
         args = self.listed(*args) if kind != TENSOR else args
+        op = getattr(getattr(Tensor, name, None), "__wrapped__", None) if kind == TENSOR else None
+        if isinstance(op, Operator):
+            self.check_arguments(op, [receiver, *args], kwargs)
         found = method_type(kind, name, [self.type_of(a) for a in args], kwargs)
         if name in ("append", "insert"):
             args = [self.plain(a) for a in args]
