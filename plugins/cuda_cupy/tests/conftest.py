@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 if find_spec("coredispatch_cuda_cupy") is None:  # not installed: test the checkout
     sys.path.append(str(Path(__file__).parents[1]))
 
-from numpy_stand_in import State, make_cupy, module_for
+from numpy_stand_in import MACHINE, make_cupy, module_for
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +58,6 @@ def stand_in(
     monkeypatch.setattr(plugin, "_found", found)
     backend = plugin.CudaBackend(found)
     cd.plugins.load("cuda_stand_in", module_for(backend))
-    State.device, State.stream = 0, None
     yield backend
+    MACHINE.drain()
     cd.plugins.unload("cuda_stand_in")

@@ -3,24 +3,38 @@
 It has CuPy's names and CuPy's refusals, so that a kernel which would fail on a device for its
 *structure* fails here: no implicit conversion to NumPy, `add.at` for the dtypes of atomicAdd
 only, the older spelling of the array-API names, singular matrices unnoticed unless asked, one
-current device, and every array on a device. What the numbers are on real hardware, it cannot say.
+current device, and every array on a device. Memory comes from CuPy's allocator, work goes to
+streams, synchronizations are counted and graphs captured: `stand_in_streams`, `stand_in_memory`
+and `stand_in_arrays`. What the numbers are on real hardware, it cannot say.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import types
 from typing import Any
 
 import numpy as np
+import stand_in_memory as memory
 from nccl_stand_in import make_nccl
+from stand_in_arrays import Ufunc, asarray, asnumpy, empty, ndarray, run, wrapped
+from stand_in_streams import (
+    MACHINE,
+    CUDARuntimeError,
+    Device,
+    Event,
+    ExternalStream,
+    Graph,
+    State,
+    Stream,
+    current_stream,
+    elapsed_time,
+)
 
 from coredispatch.plugin import hookimpl
 
-__all__ = ["State", "make_cupy", "module_for"]
+__all__ = ["MACHINE", "State", "make_cupy", "module_for"]
 
-ATOMIC = ("int32", "uint32", "uint64", "float16", "float32", "float64")
 #: what CuPy 13 does not have
 MISSING = ("astype", "permute_dims", "concat", "matrix_transpose", "isdtype", "pow", "unstack")
 MISSING += ("acos", "asin", "atan", "atan2", "acosh", "asinh", "atanh", "bitwise_invert")
@@ -31,222 +45,30 @@ MISSING_IN_14 = ("unstack", "vecdot", "matvec", "vecmat")
 WIDENING, WITHOUT_BFLOAT16 = ("where", "triu", "tril", "clip"), ("sort", "argsort")
 
 
-class _State(threading.local):
-    """The current device and stream of a thread."""
-
-    def __init__(self) -> None:
-        self.device = 0
-        self.stream: Any = None
-        self.checks_linalg = False
-
-
-State = _State()
-
-
-class ndarray(np.ndarray):
-    """An array on a device: NumPy may not have it for nothing."""
-
-    index = 0
-
-    def __array_finalize__(self, source: Any) -> None:
-        self.index = getattr(source, "index", State.device)
-
-    @property
-    def device(self) -> Device:
-        return Device(self.index)
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        """Where it lies, as CuPy says it."""
-        return types.SimpleNamespace(ptr=self.ctypes.data)
-
-    @property
-    def base(self) -> Any:  # type: ignore[override]
-        """The array that owns the memory; CuPy's views name no other."""
-        found = owner = np.ndarray.base.__get__(self)
-        while isinstance(owner, np.ndarray):
-            found, owner = owner, np.ndarray.base.__get__(owner)
-        return found
-
-    def copy(self, order: Any = "C") -> ndarray:  # type: ignore[override]
-        """A copy on the current device, wherever the array lies."""
-        made = np.array(self.view(np.ndarray)).view(ndarray)
-        made.index = State.device
-        return made
-
-    def get(self) -> np.ndarray:
-        return np.array(self.view(np.ndarray))
-
-
-class Device:
-    """One of the devices; current inside a ``with`` block."""
-
-    def __init__(self, index: int | None = None) -> None:
-        self.id = State.device if index is None else index
-
-    def __enter__(self) -> Device:
-        self.before, State.device = State.device, self.id
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        State.device = self.before
-
-    def synchronize(self) -> None:
-        """Nothing runs beside the program here."""
-
-    def use(self) -> Device:
-        State.device = self.id
-        return self
-
-
-class Stream:
-    """A stream that has always finished."""
-
-    done = True
-    count = 0
-
-    def __init__(self, non_blocking: bool = False, priority: int = 0) -> None:
-        Stream.count += 1
-        self.ptr, self.waited = Stream.count, []
-
-    def __enter__(self) -> Stream:
-        self.before, State.stream = State.stream, self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        State.stream = self.before
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def record(self, event: Any = None) -> Any:
-        return ("event of", self.ptr)
-
-    def use(self) -> Stream:
-        State.stream = self
-        return self
-
-    def wait_event(self, event: Any) -> None:
-        self.waited.append(event)
-
-
-class Event:
-    """An event; its time is the number of events recorded before it."""
-
-    done = True
-    clock = 0
-
-    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
-        self.timed = not disable_timing
-        self.stream: Any = None
-
-    def record(self, stream: Any = None) -> None:
-        Event.clock += 1
-        self.stream, self.time = stream, Event.clock
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-
-def elapsed_time(start: Event, end: Event) -> float:
-    if not (start.timed and end.timed):
-        raise RuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
-    return float(end.time - start.time)
-
-
-def wrapped(function: Any) -> Any:
-    """A NumPy function that takes and returns device arrays of the current device only."""
-
-    def lower(x: Any) -> Any:
-        if isinstance(x, ndarray):
-            if x.index != State.device:
-                raise ValueError(f"Array device must be same as the current device: {x.index}")
-            return x.view(np.ndarray)
-        if isinstance(x, np.ndarray):
-            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
-        return type(x)(map(lower, x)) if isinstance(x, (list, tuple)) else x
-
-    def lift(x: Any) -> Any:
-        if isinstance(x, (np.ndarray, np.generic)):
-            out = np.asarray(x).view(ndarray)
-            out.index = State.device
-            return out
-        return (
-            type(x)(*map(lift, x))
-            if hasattr(x, "_fields")
-            else (type(x)(map(lift, x)) if isinstance(x, (list, tuple)) else x)
-        )
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        out = kwargs.get("out")
-        result = function(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()})
-        return out if out is not None else lift(result)
-
-    return call
-
-
-class Ufunc:
-    """A ufunc with CuPy's narrower ``at``."""
-
-    def __init__(self, function: np.ufunc) -> None:
-        self._function, self._call = function, wrapped(function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
-
-    def at(self, x: Any, index: Any, values: Any) -> None:
-        if x.dtype.name not in ATOMIC:
-            raise TypeError("cupy.add.at only supports int32, float16, float32, float64, uint32")
-        plain = tuple(i.view(np.ndarray) if isinstance(i, ndarray) else i for i in index)
-        self._function.at(x.view(np.ndarray), plain, values.view(np.ndarray))
-
-
-Ufunc.__name__ = "ufunc"
-
-
-class Pool:
-    """A memory pool that remembers being emptied."""
-
-    freed = 0
-    limit = 0
-
-    def set_limit(self, size: Any = None, fraction: Any = None) -> None:
-        self.limit = int(fraction * 40)
-
-    def get_limit(self) -> int:
-        return self.limit
-
-    def used_bytes(self) -> int:
-        return 10
-
-    def total_bytes(self) -> int:
-        return 20
-
-    def free_all_blocks(self) -> None:
-        Pool.freed += 1
-
-
 class Generator:
-    """cuRAND's place is taken by NumPy's generator; the state is a plain array."""
+    """cuRAND's place is taken by NumPy's generator; the state is an array on the device."""
 
     def __init__(self, seed: int) -> None:
-        self.bit_generator = types.SimpleNamespace(_state=np.zeros(8, np.int8).view(ndarray))
-        self.bit_generator._state[...] = np.frombuffer(np.uint64(seed).tobytes(), np.int8)
+        state = asarray(np.frombuffer(np.uint64(seed).tobytes(), np.int8))
+        self.bit_generator = types.SimpleNamespace(_state=state)
 
-    def _next(self) -> np.random.Generator:
-        state = self.bit_generator._state.view(np.ndarray)
-        number = int(np.frombuffer(state.tobytes(), np.uint64)[0])
-        state[...] = np.frombuffer(np.uint64((number + 1) % 2**64).tobytes(), np.int8)
-        return np.random.default_rng(number)
+    def _draw(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        def draw(state: np.ndarray) -> Any:
+            number = int(np.frombuffer(state.tobytes(), np.uint64)[0])
+            following = np.uint64((number + 1) % 2**64)
+            state[...] = np.frombuffer(following.tobytes(), np.int8)
+            return np.asarray(getattr(np.random.default_rng(number), name)(*args, **kwargs))
+
+        return run(draw, self.bit_generator._state)
 
     def random(self, size: Any, dtype: Any = np.float64) -> Any:
-        return np.asarray(self._next().random(size, dtype=dtype)).view(ndarray)
+        return self._draw("random", size, dtype=dtype)
 
     def standard_normal(self, size: Any, dtype: Any = np.float64) -> Any:
-        return np.asarray(self._next().standard_normal(size, dtype=dtype)).view(ndarray)
+        return self._draw("standard_normal", size, dtype=dtype)
 
     def integers(self, low: int, high: int, size: Any, dtype: Any = np.int64) -> Any:
-        return np.asarray(self._next().integers(low, high, size, dtype=dtype)).view(ndarray)
+        return self._draw("integers", low, high, size, dtype=dtype)
 
 
 def _linalg() -> Any:
@@ -309,10 +131,8 @@ def _without_bfloat16(function: Any) -> Any:
     return call
 
 
-def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
-    """The stand-ins for ``cupy``, with so many devices, and for ``cupyx``."""
-    cupy = types.ModuleType("cupy")
-    before_14 = version.startswith("13")
+def _functions(cupy: Any, before_14: bool) -> None:
+    """NumPy's functions with CuPy's gaps."""
     for name in dir(np):
         item = getattr(np, name)
         missing = name in (MISSING if before_14 else MISSING_IN_14)
@@ -327,60 +147,90 @@ def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
         if name in WITHOUT_BFLOAT16:
             item = _without_bfloat16(item)
         setattr(cupy, name, item)
+    cupy.matmul = wrapped(_matmul)
 
-    def asarray(x: Any, dtype: Any = None) -> Any:
-        if isinstance(x, ndarray) and (dtype is None or x.dtype == dtype):
-            return x
+    def converted(x: Any, dtype: Any = None) -> Any:
         if before_14 and (_bfloat16(x) or getattr(dtype, "name", "") == "bfloat16"):
             raise ValueError("Unsupported dtype bfloat16")
-        out = np.array(x, dtype=dtype).view(ndarray)
-        out.index = State.device
-        return out
+        return asarray(x, dtype)
 
-    cupy.matmul = wrapped(_matmul)
-    pool = Pool()
-    Stream.null = Stream()
+    cupy.asarray, cupy.asnumpy, cupy.empty, cupy.ndarray = converted, asnumpy, empty, ndarray
+    cupy.from_dlpack = lambda x: converted(np.from_dlpack(x))
+
+
+def _runtime() -> Any:
+    def properties(index: int) -> dict[str, Any]:
+        numbers = {"major": 9, "minor": 0, "totalGlobalMem": MACHINE.capacity}
+        return {"name": b"stand-in %d" % index, **numbers}
+
+    return types.SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        errorMemoryAllocation=memory.OUT_OF_MEMORY,
+        streamCaptureModeRelaxed=2,
+        getDeviceCount=lambda: MACHINE.devices,
+        getDevice=lambda: State.device,
+        getDeviceProperties=properties,
+        deviceCanAccessPeer=lambda index, peer: int(index != peer),
+        memGetInfo=lambda: (
+            MACHINE.capacity - MACHINE.allocated[State.device],
+            MACHINE.capacity,
+        ),
+    )
+
+
+def _cuda() -> Any:
+    """``cupy.cuda``."""
+    names = "Memory MemoryPointer MemoryPool PinnedMemoryPool UnownedMemory alloc get_allocator"
+    names += " set_allocator using_allocator alloc_pinned_memory"
+    marks: list[str] = []
+    return types.SimpleNamespace(
+        **{name: getattr(memory, name) for name in names.split()},
+        memory=types.SimpleNamespace(OutOfMemoryError=memory.OutOfMemoryError),
+        pinned_memory=types.SimpleNamespace(is_memory_pinned=memory.is_memory_pinned),
+        Device=Device,
+        Stream=Stream,
+        ExternalStream=ExternalStream,
+        Event=Event,
+        Graph=Graph,
+        nccl=make_nccl(),
+        nvrtc=types.SimpleNamespace(getSupportedArchs=lambda: (80, 90)),
+        get_elapsed_time=elapsed_time,
+        nvtx=types.SimpleNamespace(
+            marks=marks,
+            RangePush=lambda text, color=-1: marks.append(f"push {text}"),
+            RangePop=lambda: marks.append("pop"),
+            Mark=lambda text, color=-1: marks.append(f"mark {text}"),
+        ),
+        get_current_stream=current_stream,
+        runtime=_runtime(),
+    )
+
+
+def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
+    """The stand-ins for ``cupy``, with so many idle devices, and for ``cupyx``."""
+    MACHINE.reset(devices)
+    State.reset()
+    Stream.null = Stream(null=True)
+    cupy = types.ModuleType("cupy")
+    _functions(cupy, version.startswith("13"))
     cupy._core = types.SimpleNamespace(
         COMPUTE_TYPE_TF32="tf32",
         COMPUTE_TYPE_DEFAULT="default",
         set_compute_type=lambda dtype, kind: setattr(cupy._core, "chosen", kind),
     )
     cupy.__version__ = version
-    cupy.ndarray = ndarray
-    cupy.asarray = asarray
-    cupy.asnumpy = lambda x: x.get()
-    cupy.from_dlpack = lambda x: asarray(np.from_dlpack(x))
     cupy.linalg = _linalg()
     cupy.fft = _fft()
     cupy.random = types.SimpleNamespace(default_rng=Generator)
     stride_tricks = types.SimpleNamespace(as_strided=wrapped(np.lib.stride_tricks.as_strided))
     cupy.lib = types.SimpleNamespace(stride_tricks=stride_tricks)
-    cupy.get_default_memory_pool = cupy.get_default_pinned_memory_pool = lambda: pool
-    cupy.cuda = types.SimpleNamespace(
-        Device=Device,
-        Stream=Stream,
-        Event=Event,
-        nccl=make_nccl(),
-        nvrtc=types.SimpleNamespace(getSupportedArchs=lambda: (80, 90)),
-        get_elapsed_time=elapsed_time,
-        nvtx=types.SimpleNamespace(RangePush=print, RangePop=lambda: 0, Mark=print),
-        get_current_stream=lambda index=None: State.stream or Stream(),
-        runtime=types.SimpleNamespace(
-            CUDARuntimeError=RuntimeError,
-            getDeviceCount=lambda: devices,
-            getDevice=lambda: State.device,
-            getDeviceProperties=lambda index: {
-                "name": b"stand-in %d" % index,
-                "major": 9,
-                "minor": 0,
-                "totalGlobalMem": 40,
-            },
-            deviceCanAccessPeer=lambda index, peer: int(index != peer),
-            memGetInfo=lambda: (30, 40),
-        ),
-    )
+    pool = memory.MemoryPool()
+    memory.set_allocator(pool.malloc)
+    cupy.get_default_memory_pool = lambda: pool
+    cupy.get_default_pinned_memory_pool = lambda: memory.HOST_POOL
+    cupy.cuda = _cuda()
     cupyx = types.ModuleType("cupyx")
-    cupyx.errstate = errstate
+    cupyx.errstate, cupyx.empty_pinned = errstate, memory.empty_pinned
     return cupy, cupyx
 
 
