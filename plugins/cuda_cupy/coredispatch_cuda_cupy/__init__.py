@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.plugin import Registrar, hookimpl
+from coredispatch_cuda_cupy import cuda
 from coredispatch_cuda_cupy.backend import CudaBackend
 from coredispatch_cuda_cupy.detection import Detection, detect
 from coredispatch_cuda_cupy.streams import Stream, current_stream, stream
@@ -39,9 +40,10 @@ def coredispatch_api_version() -> tuple[int, int]:
 
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
-    """Register the backend ``cuda``, with devices or without, and process groups over NCCL."""
+    """Register the backend ``cuda``, with devices or without; kernels, process groups over NCCL."""
     registrar.backend(CudaBackend(_detection()))
     if _detection().reason is None:
+        registrar.kernels("cuda", cuda.kernels(_detection().cupy), priority=cuda.PRIORITY)
         registrar.communicator("nccl", _nccl, "cuda")
 
 

@@ -94,7 +94,7 @@ static int run_grid(void (*kernel)(void**), unsigned int grid, unsigned int bloc
 }
 
 #define __global__ static
-#define __device__ static
+#define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
 static void __syncthreads() { wait_at(AT_BLOCK); }

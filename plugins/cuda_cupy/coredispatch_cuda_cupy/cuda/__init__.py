@@ -1,0 +1,29 @@
+"""CUDA C++ of our own for operators that are many of CuPy's calls otherwise.
+
+A module of this package launches the kernels of the text of the same name, ``*.cu``. They are
+registered as a kernel pack above the kernels over CuPy, which serve what a kernel here rejects by
+returning NotImplemented: ``cd.explain`` shows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from coredispatch_cuda_cupy.cuda.loading import FLOATS
+
+__all__ = ["FAMILIES", "PRIORITY", "kernels"]
+
+#: above the kernels over CuPy, which have 0
+PRIORITY = 10
+#: texts, and the element types that they are compiled for
+FAMILIES = {"softmax": FLOATS, "norms": FLOATS, "batch_norm": FLOATS}
+
+
+def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels by operator, over this CuPy. Nothing is compiled before it is called."""
+    found: dict[str, Callable[..., Any]] = {}
+    for family in FAMILIES:
+        found |= import_module(f"{__name__}.{family}").kernels(cupy)
+    return found

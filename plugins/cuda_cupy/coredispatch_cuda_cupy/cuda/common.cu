@@ -1,0 +1,131 @@
+// What every family of kernels begins with. `E` is the type of the elements in memory, `A` the type
+// in which they are added and computed with: float for Half and BFloat16, `E` itself otherwise.
+// Both are set in front of this text, for each element type anew.
+
+typedef long long i64;
+
+struct Half { unsigned short bits; };
+struct BFloat16 { unsigned short bits; };
+
+// The two 16-bit types are converted here, so that no header of CUDA's has to be found.
+__device__ inline float widened(Half x) {
+#ifdef __CUDACC__
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+#else  // tests run these texts on the host
+    _Float16 y;
+    __builtin_memcpy(&y, &x, 2);
+    return y;
+#endif
+}
+__device__ inline float widened(BFloat16 x) { return __int_as_float((int)x.bits << 16); }
+template <typename X> __device__ inline X widened(X x) { return x; }
+
+template <typename X> struct Narrowed {
+    template <typename Y> static __device__ X of(Y y) { return (X)y; }
+};
+template <> struct Narrowed<Half> {
+    static __device__ Half of(float y) {
+        Half x;
+#ifdef __CUDACC__
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x.bits) : "f"(y));
+#else
+        _Float16 z = y;
+        __builtin_memcpy(&x, &z, 2);
+#endif
+        return x;
+    }
+};
+template <> struct Narrowed<BFloat16> {
+    static __device__ BFloat16 of(float y) {  // to the nearest, of two the even one
+        unsigned int bits = __float_as_int(y);
+        BFloat16 x;
+        x.bits = y != y ? (bits >> 16 | 0x40) : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        return x;
+    }
+};
+
+template <typename X> __device__ inline float infinity_of(X) { return __int_as_float(0x7f800000); }
+
+// k / n; a division of 64 bits takes several times as long as one of 32.
+__device__ inline i64 quotient(i64 k, i64 n) {
+    return (k | n) >> 32 ? k / n : (i64)((unsigned int)k / (unsigned int)n);
+}
+
+template <typename V> __device__ V added(V a, V b) { return a + b; }
+// A NaN is the largest of all, and the first of two.
+template <typename V> __device__ V largest(V a, V b) { return b > a || b != b ? b : a; }
+
+template <typename V, V (*fold)(V, V)> __device__ V over_warp(V x) {
+    for (int distance = 16; distance; distance /= 2)
+        x = fold(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
+// The values of all threads of a block folded, for each thread. `pad` holds 32 elements.
+template <typename V, V (*fold)(V, V)> __device__ V over_block(V x, V* pad) {
+    x = over_warp<V, fold>(x);
+    if (blockDim.x <= 32) return x;
+    if (threadIdx.x % 32 == 0) pad[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = pad[0];
+    for (unsigned int warp = 1; warp < blockDim.x / 32; warp++) x = fold(x, pad[warp]);
+    __syncthreads();
+    return x;
+}
+
+// The values of the threads of one column of a block, 32 columns wide, folded. `pad` holds as many
+// elements as there are threads.
+template <typename V, V (*fold)(V, V)> __device__ V over_column(V x, V* pad) {
+    pad[threadIdx.x] = x;
+    __syncthreads();
+    x = pad[threadIdx.x % 32];
+    for (unsigned int k = threadIdx.x % 32 + 32; k < blockDim.x; k += 32) x = fold(x, pad[k]);
+    __syncthreads();
+    return x;
+}
+
+// Lines along the middle dimension of a contiguous array (outer, n, inner). With ROWS inner is 1,
+// and a block shares a line; else it shares 32 lines beside each other, a column of its threads each.
+template <bool ROWS> struct Lines {
+    i64 outer, n, inner, tiles, tile, base, lane, lanes, end;
+
+    __device__ Lines(i64 outer, i64 n, i64 inner) : outer(outer), n(n), inner(inner) {
+        tiles = ROWS ? 1 : (inner + 31) / 32;
+        lane = ROWS ? threadIdx.x : threadIdx.x / 32;
+        lanes = ROWS ? blockDim.x : blockDim.x / 32;
+        tile = blockIdx.x;
+        place();
+    }
+    __device__ void place() {
+        if (ROWS) {
+            base = tile * n;
+            end = n;
+        } else {
+            i64 column = tile % tiles * 32 + threadIdx.x % 32;
+            base = tile / tiles * n * inner + column;
+            end = column < inner ? n : 0;  // 0: there is no such line
+        }
+    }
+    __device__ bool more() const { return tile < outer * tiles; }
+    __device__ void next() {
+        tile += gridDim.x;
+        place();
+    }
+    __device__ i64 at(i64 k) const { return ROWS ? base + k : base + k * inner; }
+    // Which line it is, counted over outer and inner.
+    __device__ i64 number() const { return ROWS ? tile : tile / tiles * inner + base % inner; }
+    template <typename V, V (*fold)(V, V)> __device__ V folded(V x, V* pad) const {
+        return ROWS ? over_block<V, fold>(x, pad) : over_column<V, fold>(x, pad);
+    }
+};
+
+// Writes to the flag (see device_checks.py) that a value is not in [low, high]; the first one stays.
+__device__ inline void report(i64* flag, i64 kind, i64 op, i64 value, i64 low, i64 high) {
+    if (atomicCAS((unsigned long long*)flag, 0ull, (unsigned long long)kind) != 0ull) return;
+    flag[1] = op;
+    flag[2] = value;
+    flag[3] = low;
+    flag[4] = high;
+}
