@@ -97,6 +97,7 @@ static int run_grid(void (*kernel)(void**), unsigned int grid, unsigned int bloc
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __align__(n) alignas(n)
 static void __syncthreads() { wait_at(AT_BLOCK); }
 static void __syncwarp() { wait_at(AT_WARP); }
 template <typename V> static V taken_from(V value, unsigned int lane) {

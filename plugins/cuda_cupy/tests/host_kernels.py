@@ -35,7 +35,6 @@ _DTYPES = {
     "BFloat16": np.dtype(ml_dtypes.bfloat16),
     "long long": np.dtype(np.int64),
     "int": np.dtype(np.int32),
-    "unsigned int": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
 _NUMBERS: dict[str, Any] = {

@@ -23,7 +23,7 @@ EDGES = [1, 2, 31, 32, 33, 255, 257, 1025]
 
 def texts() -> list[str]:
     """The texts of all families for all element types that they are made for."""
-    return [code_of(family, dtype) for family, kinds in cuda.FAMILIES.items() for dtype in kinds]
+    return [code_of(family, dtype) for family, kinds in cuda.TEXTS.items() for dtype in kinds]
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +55,9 @@ class Checker:
             x.double() if isinstance(x, cd.Tensor) and x.is_floating_point() else x for x in inputs
         ]
         wanted = program(*wide)
-        plain = program(*[x.to("meta") if isinstance(x, cd.Tensor) else x for x in inputs])
+        plain = wanted
+        if launches:  # the dtype and shape that the rules of the operators say
+            plain = program(*[x.to("meta") if isinstance(x, cd.Tensor) else x for x in inputs])
         for result, exact, own in zip(_listed(got), _listed(wanted), _listed(plain), strict=True):
             if result is None:
                 assert exact is None

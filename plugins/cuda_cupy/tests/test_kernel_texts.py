@@ -14,8 +14,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("family", cuda.FAMILIES)
+@pytest.mark.parametrize("family", cuda.TEXTS)
 def test_nvrtc_compiles_the_texts(family: str) -> None:
     """Each text for one architecture and each family for both; all for both would take minutes."""
-    for k, dtype in enumerate(cuda.FAMILIES[family]):
+    for k, dtype in enumerate(cuda.TEXTS[family]):
         assert compile_for(code_of(family, dtype), ("sm_90", "sm_80")[k // 2 % 2]) > 1000

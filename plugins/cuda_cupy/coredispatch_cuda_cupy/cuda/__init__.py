@@ -1,8 +1,8 @@
 """CUDA C++ of our own for operators that are many of CuPy's calls otherwise.
 
-A module of this package launches the kernels of the text of the same name, ``*.cu``. They are
-registered as a kernel pack above the kernels over CuPy, which serve what a kernel here rejects by
-returning NotImplemented: ``cd.explain`` shows both.
+A module of this package launches the kernels of the texts, ``*.cu``. They are registered as a
+kernel pack above the kernels over CuPy, which serve what a kernel here rejects by returning
+NotImplemented: ``cd.explain`` shows both.
 """
 
 from __future__ import annotations
@@ -11,19 +11,29 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from coredispatch_cuda_cupy.cuda.loading import FLOATS
+from coredispatch_cuda_cupy.cuda.indexing import ADDED
+from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
 
-__all__ = ["FAMILIES", "PRIORITY", "kernels"]
+__all__ = ["MODULES", "PRIORITY", "TEXTS", "kernels"]
 
 #: above the kernels over CuPy, which have 0
 PRIORITY = 10
-#: texts, and the element types that they are compiled for
-FAMILIES = {"softmax": FLOATS, "norms": FLOATS, "batch_norm": FLOATS}
+#: the modules that launch kernels
+MODULES = ("softmax", "norms", "batch_norm", "indexing")
+#: the texts, and the element types that they are compiled for
+TEXTS = {
+    "softmax": FLOATS,
+    "norms": FLOATS,
+    "batch_norm": FLOATS,
+    "moving": tuple(f"word{size}" for size in WORDS),
+    "adding": ADDED,
+    "checks": ("int64",),
+}
 
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels by operator, over this CuPy. Nothing is compiled before it is called."""
     found: dict[str, Callable[..., Any]] = {}
-    for family in FAMILIES:
-        found |= import_module(f"{__name__}.{family}").kernels(cupy)
+    for module in MODULES:
+        found |= import_module(f"{__name__}.{module}").kernels(cupy)
     return found

@@ -70,8 +70,7 @@ extern "C" __global__ void apply_rows(
 extern "C" __global__ void apply_each(
     const E* x, const A* means, const A* vars, const A* weight, const A* bias, E* out, i64 batch,
     i64 channels, i64 spatial, double eps) {
-    i64 step = (i64)gridDim.x * blockDim.x, size = batch * channels * spatial;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+    for (Each i(batch * channels * spatial); i.more(); i.next()) {
         Scaled scaled(means, vars, weight, bias, quotient(i, spatial) % channels, eps);
         out[i] = scaled.of(x[i]);
     }
@@ -151,8 +150,7 @@ extern "C" __global__ void backward_each(
     const E* grad, const E* x, const A* means, const A* vars, const A* weight, const A* of_weight,
     const A* of_bias, const A* of_mean, const A* of_var, E* out, i64 batch, i64 channels,
     i64 spatial, double eps) {
-    i64 step = (i64)gridDim.x * blockDim.x, size = batch * channels * spatial;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+    for (Each i(batch * channels * spatial); i.more(); i.next()) {
         Slopes slopes(means, vars, weight, of_weight, of_bias, of_mean, of_var,
                       quotient(i, spatial) % channels, batch * spatial, eps);
         out[i] = slopes.of(grad[i], x[i]);

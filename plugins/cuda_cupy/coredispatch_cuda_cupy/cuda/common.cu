@@ -6,6 +6,7 @@ typedef long long i64;
 
 struct Half { unsigned short bits; };
 struct BFloat16 { unsigned short bits; };
+struct __align__(16) Pair { unsigned long long first, second; };
 
 // The two 16-bit types are converted here, so that no header of CUDA's has to be found.
 __device__ inline float widened(Half x) {
@@ -121,11 +122,35 @@ template <bool ROWS> struct Lines {
     }
 };
 
-// Writes to the flag (see device_checks.py) that a value is not in [low, high]; the first one stays.
-__device__ inline void report(i64* flag, i64 kind, i64 op, i64 value, i64 low, i64 high) {
-    if (atomicCAS((unsigned long long*)flag, 0ull, (unsigned long long)kind) != 0ull) return;
-    flag[1] = op;
-    flag[2] = value;
-    flag[3] = low;
-    flag[4] = high;
-}
+// The check of indices: what is not in [low, n) is written to the flag (see device_checks.py), where
+// the first one stays.
+struct Check {
+    i64 low;
+    i64* flag;
+    i64 kind, op;
+
+    __device__ void report(i64 value, i64 high) const {
+        if (atomicCAS((unsigned long long*)flag, 0ull, (unsigned long long)kind) != 0ull) return;
+        flag[1] = op;
+        flag[2] = value;
+        flag[3] = low;
+        flag[4] = high;
+    }
+    // An index counted from the front; -1 for one that is out of bounds, which is reported.
+    __device__ i64 place(i64 k, i64 n) const {
+        if (k < low || k >= n) {
+            report(k, n - 1);
+            return -1;
+        }
+        return k < 0 ? k + n : k;
+    }
+};
+
+// The elements that a thread of a grid goes through: `for (Each i(size); i.more(); i.next())`.
+struct Each {
+    i64 at, size;
+    __device__ Each(i64 size) : at((i64)blockIdx.x * blockDim.x + threadIdx.x), size(size) {}
+    __device__ bool more() const { return at < size; }
+    __device__ void next() { at += (i64)gridDim.x * blockDim.x; }
+    __device__ operator i64() const { return at; }
+};

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOATS", "OPTIONS", "Family", "code_of", "is_float", "wide"]
+__all__ = ["FLOATS", "OPTIONS", "WORDS", "Family", "code_of", "is_float", "wide"]
 
 OPTIONS = ("--std=c++17",)
 #: dtype's name -> the type of its elements in memory, and the one it is computed with
@@ -24,8 +24,15 @@ _TYPES = {
     "bfloat16": ("BFloat16", "float"),
     "int64": ("long long", "long long"),
     "int32": ("int", "int"),
+    # elements that are moved only, by their bytes
+    "word1": ("unsigned char", "unsigned char"),
+    "word2": ("unsigned short", "unsigned short"),
+    "word4": ("unsigned int", "unsigned int"),
+    "word8": ("unsigned long long", "unsigned long long"),
+    "word16": ("Pair", "Pair"),
 }
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+WORDS = (1, 2, 4, 8, 16)
 
 
 @cache
@@ -37,7 +44,8 @@ def _text(name: str) -> str:
 def code_of(family: str, dtype: str) -> str:
     """The whole CUDA C++ of a family for elements of the dtype of this name."""
     element, wide = _TYPES[dtype]
-    head = f"struct Half;\nstruct BFloat16;\ntypedef {element} E;\ntypedef {wide} A;\n"
+    head = "struct Half;\nstruct BFloat16;\nstruct Pair;\n"
+    head += f"typedef {element} E;\ntypedef {wide} A;\n"
     return head + _text("common") + _text(family)
 
 
@@ -57,7 +65,8 @@ class Family:
     """The kernels of one text: ``family(name, dtype, grid, block, args)`` launches one.
 
     They are put on the current stream of the current device. Arguments are arrays, ints (``i64``,
-    or 0 for a pointer to nothing) and floats (``double``).
+    or 0 for a pointer to nothing) and floats (``double``). ``dtype`` may be a number of bytes, for
+    elements that are moved only.
     """
 
     def __init__(self, cupy: Any, name: str) -> None:
@@ -68,6 +77,7 @@ class Family:
     def __call__(self, name: str, dtype: Any, grid: int, block: int, args: tuple[Any, ...]) -> None:
         function = self.functions.get((name, dtype))
         if function is None:
-            module = self.cupy.RawModule(code=code_of(self.name, dtype.name), options=OPTIONS)
+            kind = f"word{dtype}" if type(dtype) is int else dtype.name
+            module = self.cupy.RawModule(code=code_of(self.name, kind), options=OPTIONS)
             function = self.functions[name, dtype] = module.get_function(name)
         function((grid,), (block,), args)

@@ -120,8 +120,7 @@ extern "C" __global__ void column_parts(
 }
 extern "C" __global__ void fold_parts(
     const A* parts, E* of_weight, E* of_bias, i64 strips, i64 n) {
-    i64 step = (i64)gridDim.x * blockDim.x;
-    for (i64 k = (i64)blockIdx.x * blockDim.x + threadIdx.x; k < n; k += step) {
+    for (Each k(n); k.more(); k.next()) {
         A weight = 0, bias = 0;
         for (i64 strip = 0; strip < strips; strip++) {
             weight += parts[strip * n + k];

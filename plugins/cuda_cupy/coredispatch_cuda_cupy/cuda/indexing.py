@@ -1,0 +1,369 @@
+"""Reading, writing and adding by indices, which are checked on the device.
+
+An index out of range is an error at the next wait for the device (see :mod:`..device_checks`).
+Subscripts of index arrays side by side, with whole dimensions around them, are taken; masks, other
+subscripts, and what has no elements are left to the kernels below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from coredispatch.plugin import alert_not_deterministic
+from coredispatch_cuda_cupy import device_checks as checks
+from coredispatch_cuda_cupy.cuda.index_arguments import (
+    Selection,
+    as_index,
+    is_index,
+    selected,
+    selection,
+    spans,
+    word_of,
+)
+from coredispatch_cuda_cupy.cuda.layout import along, blocks, dense
+from coredispatch_cuda_cupy.cuda.loading import WORDS, Family, wide
+
+__all__ = ["ADDED", "kernels"]
+
+#: the dtypes that values are added in
+ADDED = ("float32", "float64", "float16", "bfloat16", "int64", "int32")
+
+
+def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family, by operator."""
+    rows = Rows(cupy)
+
+    def along_dim(self: Any, dim: int, index: Any) -> tuple[int, ...] | None:
+        """``(outer, n, width)`` around ``dim``, where kernels take the index vector."""
+        usable = index.ndim <= 1 and is_index(index) and self.size and index.size
+        return along(self.shape, dim) if usable and self.ndim else None
+
+    def index_select(self: Any, dim: int, index: Any) -> Any:
+        around = along_dim(self, dim, index)
+        if around is None:
+            return NotImplemented
+        dim %= self.ndim
+        out = cupy.empty((*self.shape[:dim], index.size, *self.shape[dim + 1 :]), self.dtype)
+        rows.take("index_select", self, as_index(cupy, index), out, around)
+        return out
+
+    def take(self: Any, index: Any) -> Any:
+        if not is_index(index) or not self.size or not index.size:
+            return NotImplemented
+        out = cupy.empty(index.shape, self.dtype)
+        rows.take("take", self, as_index(cupy, index), out, (1, self.size, 1), low=-self.size)
+        return out
+
+    def index_add(self: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
+        around = along_dim(self, dim, index)
+        if around is None or alpha != 1 or not _same_rows(self, dim, index, source):
+            return NotImplemented
+        return rows.added("index_add", self, as_index(cupy, index), source, around)
+
+    def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
+        around = along_dim(self, dim, index)
+        if around is None or not _same_rows(self, dim, index, source):
+            return NotImplemented
+        return rows.put("index_copy", self, as_index(cupy, index), source, around)
+
+    def embedding_lookup(
+        input: Any, weight: Any, padding_idx: Any, scale_grad_by_freq: bool, sparse: bool
+    ) -> Any:
+        if sparse or weight.ndim != 2 or not is_index(input) or not weight.size or not input.size:
+            return NotImplemented
+        out = cupy.empty((*input.shape, weight.shape[1]), weight.dtype)
+        around = (1, *weight.shape)
+        index = as_index(cupy, input)
+        rows.take("embedding_lookup", weight, index, out, around, kind=checks.ROW)
+        return out
+
+    def embedding_backward(
+        grad_output: Any, indices: Any, num_weights: int, padding_idx: Any, scale_grad_by_freq: bool
+    ) -> Any:
+        width = grad_output.shape[-1] if grad_output.ndim else 0
+        if scale_grad_by_freq or not width or indices.size * width != grad_output.size:
+            return NotImplemented
+        if not is_index(indices) or not grad_output.size or num_weights < 1:
+            return NotImplemented
+        out = cupy.zeros((num_weights, width), grad_output.dtype)
+        skipped = -1 if padding_idx is None else padding_idx % num_weights
+        options = {"kind": checks.ROW, "skipped": skipped}
+        around, index = (1, num_weights, width), as_index(cupy, indices)
+        return rows.added("embedding_backward", out, index, grad_output, around, **options)
+
+    return {
+        "index_select": index_select,
+        "take": take,
+        "index_add": index_add,
+        "index_copy": index_copy,
+        "embedding_lookup": embedding_lookup,
+        "embedding_backward": embedding_backward,
+        **_subscripts(cupy, rows),
+        **_elements(cupy, rows),
+        "checked": _checked(cupy, rows.checking),
+    }
+
+
+def _subscripts(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
+    """Kernels of ``x[index]``."""
+
+    def opened(op: str, shape: tuple[int, ...], index: Any) -> Any:
+        """Index, ``(outer, n, width)``, shape of the slot and least index; None to reject."""
+        found = selection(cupy, index, len(shape))
+        if found is None or not prod(shape):
+            return None
+        try:
+            joined = rows.joined(op, shape, found)
+        except ValueError:  # the index arrays do not broadcast, which the kernel below says
+            return None
+        if joined is None:
+            return None
+        array, common, low = joined
+        behind = found.dim + len(found.arrays)
+        n = prod(shape[found.dim : behind])
+        around = (prod(shape[: found.dim]), n, prod(shape[behind:]))
+        return array, around, selected(shape, found, common), low
+
+    def spread(values: Any, slot: tuple[int, ...]) -> Any:
+        """Values for each element of the slot; None where they do not broadcast to it."""
+        while values.ndim > len(slot) and values.shape[0] == 1:
+            values = values[0, ...]
+        if values.shape == slot or values.size == 1:
+            return values
+        try:
+            return cupy.broadcast_to(values, slot)
+        except ValueError:
+            return None
+
+    def getitem(self: Any, index: Any) -> Any:
+        place = opened("getitem", self.shape, index)
+        if place is None:
+            return NotImplemented
+        array, around, slot, low = place
+        out = cupy.empty(slot, self.dtype)
+        rows.take("getitem", self, array, out, around, low=low)
+        return out
+
+    def index_put(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
+        if accumulate and self.dtype.name not in ADDED:
+            return NotImplemented
+        if not isinstance(values, cupy.ndarray):
+            values = cupy.full((), values, self.dtype)
+        place = opened("index_put", self.shape, indices)
+        values = None if place is None else spread(values, place[2])
+        if values is None:
+            return NotImplemented
+        array, around, _, low = place
+        write = rows.added if accumulate else rows.put
+        return write("index_put", self, array, values, around, low=low)
+
+    def getitem_backward(grad: Any, index: Any, shape: Any) -> Any:
+        if grad.dtype.name not in ADDED:
+            return NotImplemented
+        place = opened("getitem_backward", tuple(shape), index)
+        values = None if place is None else spread(grad, place[2])
+        if values is None:
+            return NotImplemented
+        array, around, _, low = place
+        zeros = cupy.zeros(tuple(shape), grad.dtype)
+        return rows.added("getitem_backward", zeros, array, values, around, low=low)
+
+    return {"getitem": getitem, "index_put": index_put, "getitem_backward": getitem_backward}
+
+
+def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
+    """Kernels with one index for each element."""
+
+    def narrowed(x: Any, index: Any, dim: int) -> Any:
+        """``x`` cut to the lengths of ``index``, but along ``dim``."""
+        if x.ndim != index.ndim or not -x.ndim <= dim < x.ndim:
+            return x
+        kept = [slice(n) for n in index.shape]
+        kept[dim] = slice(None)
+        return x if x.shape == index.shape else x[tuple(kept)]
+
+    def gather(self: Any, dim: int, index: Any) -> Any:
+        if not is_index(index) or not index.size or not self.size:
+            return NotImplemented
+        x = narrowed(self, index, dim)
+        sizes = spans(x.shape, dim, index.shape)
+        if sizes is None or x.dtype.itemsize not in WORDS:
+            return NotImplemented
+        out = cupy.empty(index.shape, x.dtype)
+        arrays = (dense(cupy, x), as_index(cupy, index), out)
+        rows.run(rows.moving, "gather_along", x.dtype.itemsize, "gather", arrays, sizes)
+        return out
+
+    def placed(self: Any, dim: int, index: Any, src: Any) -> Any:
+        """Sizes, index and values of a scatter; None where it is rejected."""
+        if not is_index(index) or not index.size or not self.size:
+            return None
+        sizes = spans(self.shape, dim, index.shape)
+        if sizes is None or src.dtype != self.dtype:
+            return None
+        if src.ndim and (src.ndim != index.ndim or any(map(int.__gt__, index.shape, src.shape))):
+            return None
+        values = src[tuple(slice(n) for n in index.shape)] if src.ndim else src
+        return sizes, as_index(cupy, index), dense(cupy, values)
+
+    def scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
+        one = not isinstance(src, cupy.ndarray)
+        place = placed(self, dim, index, cupy.full((), src, self.dtype) if one else src)
+        if place is None or self.dtype.itemsize not in WORDS:
+            return NotImplemented
+        sizes, at, values = place
+        out = self.copy(order="C")
+        arrays = (out, at, values, int(values.ndim > 0))
+        rows.run(rows.moving, "scatter_along", out.dtype.itemsize, "scatter", arrays, sizes)
+        return out
+
+    def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+        place = placed(self, dim, index, src) if self.dtype.name in ADDED else None
+        if place is None or not place[2].ndim:
+            return NotImplemented
+        sizes, at, values = place
+        _warn_of_order(self.dtype)
+        out = self.astype(wide(self.dtype), order="C")
+        rows.run(rows.adding, "add_along", self.dtype, "scatter_add", (out, at, values), sizes)
+        return out.astype(self.dtype, copy=False)
+
+    return {"gather": gather, "scatter": scatter, "scatter_add": scatter_add}
+
+
+def _checked(cupy: Any, checking: Family) -> Callable[..., Any]:
+    """The kernel of ``checked``, for the two rules that are about indices."""
+    kinds = {"index": checks.INDEX, "class": checks.CLASS}
+
+    def checked(self: Any, by: Any, low: Any, high: Any, rule: str) -> Any:
+        if rule not in kinds or not is_index(by) or None in (low, high):
+            return NotImplemented
+        if by.size:
+            flag, number = checks.flag(cupy, "checked")
+            arguments = (as_index(cupy, by), by.size, int(high) + 1, int(low))
+            given = (*arguments, flag, kinds[rule], number)
+            checking("check_values", arguments[0].dtype, blocks(by.size), 256, given)
+            checks.finish(cupy)
+        return self.copy()
+
+    return checked
+
+
+class Rows:
+    """Launches the kernels that read, write or add rows of ``(outer, n, width)``."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+        self.moving = Family(cupy, "moving")
+        self.adding = Family(cupy, "adding")
+        self.checking = Family(cupy, "checks")
+
+    def run(
+        self,
+        family: Family,
+        kernel: str,
+        dtype: Any,
+        op: str,
+        arrays: tuple[Any, ...],
+        sizes: tuple[int, ...],
+        rest: tuple[int, ...] = (0,),
+        kind: int = checks.INDEX,
+    ) -> None:
+        """Launch a kernel that checks indices; ``rest`` is what it takes before the flag."""
+        flag, number = checks.flag(self.cupy, op)
+        outer, _, m, width = sizes
+        arguments = (*arrays, *sizes, *rest, flag, kind, number)
+        family(kernel, dtype, blocks(outer * m * width), 256, arguments)
+        checks.finish(self.cupy)
+
+    def take(
+        self,
+        op: str,
+        x: Any,
+        index: Any,
+        out: Any,
+        around: tuple[int, ...],
+        low: int = 0,
+        kind: int = checks.INDEX,
+    ) -> None:
+        """The rows of ``x`` by index, into ``out``."""
+        outer, n, width = around
+        x = dense(self.cupy, x)
+        word = word_of(width * x.dtype.itemsize, x, out)
+        sizes = (outer, n, index.size, width * x.dtype.itemsize // word)
+        self.run(self.moving, "take_rows", word, op, (x, index, out), sizes, (low,), kind)
+
+    def put(
+        self, op: str, x: Any, index: Any, values: Any, around: tuple[int, ...], low: int = 0
+    ) -> Any:
+        """A copy of ``x`` with rows replaced by values, or by the one value there is."""
+        outer, n, width = around
+        out = x.copy(order="C")
+        size = x.dtype.itemsize
+        values = dense(self.cupy, values.astype(x.dtype, copy=False))
+        step = int(values.size > 1 or outer * index.size * width == 1)
+        word = word_of(width * size, out, values) if step else word_of(size, out, values)
+        sizes = (outer, n, index.size, width * size // word)
+        if not step and word != size:
+            return NotImplemented
+        self.run(self.moving, "put_rows", word, op, (out, index, values, step), sizes, (low,))
+        return out
+
+    def added(
+        self,
+        op: str,
+        x: Any,
+        index: Any,
+        values: Any,
+        around: tuple[int, ...],
+        low: int = 0,
+        skipped: int = -1,
+        kind: int = checks.INDEX,
+    ) -> Any:
+        """A copy of ``x`` with values added to rows, or the one value there is."""
+        if x.dtype.name not in ADDED:
+            return NotImplemented
+        _warn_of_order(x.dtype)
+        outer, n, width = around
+        out = x.astype(wide(x.dtype), order="C")
+        values = dense(self.cupy, values.astype(x.dtype, copy=False))
+        step = int(values.size > 1 or outer * index.size * width == 1)
+        sizes = (outer, n, index.size, width)
+        arrays = (out, index, values, step)
+        self.run(self.adding, "add_rows", x.dtype, op, arrays, sizes, (skipped, low), kind)
+        return out.astype(x.dtype, copy=False)
+
+    def joined(self, op: str, shape: tuple[int, ...], found: Selection) -> Any:
+        """One index for the dimensions of a selection: array, shape, and its least value.
+
+        Raises ``ValueError`` for arrays that do not broadcast; None where there is nothing to
+        index.
+        """
+        arrays = found.arrays
+        if len(arrays) == 1:
+            index = as_index(self.cupy, arrays[0])
+            return (index, index.shape, -shape[found.dim]) if index.size else None
+        spread = self.cupy.broadcast_arrays(*arrays)
+        total = self.cupy.empty(spread[0].shape, "int64")
+        if not total.size:
+            return None
+        flag, number = checks.flag(self.cupy, op)
+        for k, array in enumerate(spread):
+            n = shape[found.dim + k]
+            given = (as_index(self.cupy, array), total, total.size, int(k == 0), n, -n)
+            arguments = (*given, flag, checks.INDEX, number)
+            self.checking("join_index", total.dtype, blocks(total.size), 256, arguments)
+        checks.finish(self.cupy)
+        return total, total.shape, 0
+
+
+def _same_rows(self: Any, dim: int, index: Any, source: Any) -> bool:
+    dim %= self.ndim
+    shape = (*self.shape[:dim], index.size, *self.shape[dim + 1 :])
+    return bool(source.shape == shape and source.dtype == self.dtype)
+
+
+def _warn_of_order(dtype: Any) -> None:
+    if dtype.kind not in "iu":
+        alert_not_deterministic("a sum of floating-point numbers at repeated indices on CUDA")

@@ -1,0 +1,42 @@
+// Rows and elements moved by indices. `x` and `out` are contiguous; an index out of bounds reads
+// zeros and writes nothing, and is reported. `step` is 0 where one element stands for all values.
+
+// out (outer, m, width) = the rows of x (outer, n, width) that index (m) names.
+extern "C" __global__ void take_rows(
+    const E* x, const i64* index, E* out, i64 outer, i64 n, i64 m, i64 width, i64 low, i64* flag,
+    i64 kind, i64 op) {
+    Check check{low, flag, kind, op};
+    for (Each i(outer * m * width); i.more(); i.next()) {
+        i64 row = quotient(i, width), o = quotient(row, m), k = check.place(index[row - o * m], n);
+        out[i] = k < 0 ? E() : x[(o * n + k) * width + i - row * width];
+    }
+}
+extern "C" __global__ void put_rows(
+    E* out, const i64* index, const E* values, i64 step, i64 outer, i64 n, i64 m, i64 width,
+    i64 low, i64* flag, i64 kind, i64 op) {
+    Check check{low, flag, kind, op};
+    for (Each i(outer * m * width); i.more(); i.next()) {
+        i64 row = quotient(i, width), o = quotient(row, m), k = check.place(index[row - o * m], n);
+        if (k >= 0) out[(o * n + k) * width + i - row * width] = values[i * step];
+    }
+}
+
+// One index for each element: out (outer, m, inner) from x (outer, n, inner).
+extern "C" __global__ void gather_along(
+    const E* x, const i64* index, E* out, i64 outer, i64 n, i64 m, i64 inner, i64 low, i64* flag,
+    i64 kind, i64 op) {
+    Check check{low, flag, kind, op};
+    for (Each i(outer * m * inner); i.more(); i.next()) {
+        i64 row = quotient(i, inner), o = quotient(row, m), k = check.place(index[i], n);
+        out[i] = k < 0 ? E() : x[(o * n + k) * inner + i - row * inner];
+    }
+}
+extern "C" __global__ void scatter_along(
+    E* out, const i64* index, const E* values, i64 step, i64 outer, i64 n, i64 m, i64 inner,
+    i64 low, i64* flag, i64 kind, i64 op) {
+    Check check{low, flag, kind, op};
+    for (Each i(outer * m * inner); i.more(); i.next()) {
+        i64 row = quotient(i, inner), o = quotient(row, m), k = check.place(index[i], n);
+        if (k >= 0) out[(o * n + k) * inner + i - row * inner] = values[i * step];
+    }
+}
