@@ -104,15 +104,16 @@ class Stream:
         self, size: tuple[int, ...], mean: float, std: float, dtype: DType | np.dtype | None
     ) -> np.ndarray:
         """Normal numbers; complex ones have variance ``std**2`` over both parts."""
-        wanted = _wanted(dtype, default_dtype())
+        wanted, drawn = _float_dtype(dtype)
         if wanted.kind == "c":
             real = _DOUBLE if wanted.itemsize == 16 else _SINGLE
             parts = np.asarray(self.rng.standard_normal((*size, 2), real))
             out = parts.view(wanted)[..., 0] * real.type(math.sqrt(0.5))
             drawn = wanted
         else:
-            wanted, drawn = _float_dtype(dtype)
-            out = np.asarray(self.rng.standard_normal(size, drawn))
+            out = self.rng.standard_normal(size, drawn)
+            if type(out) is not np.ndarray:
+                out = np.asarray(out)
         if std != 1:
             out *= drawn.type(std)
         if mean != 0:

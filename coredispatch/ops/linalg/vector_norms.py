@@ -109,9 +109,12 @@ def norm(
 )
 def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Tensor:
     """``sum(abs(self) ** p) ** (1 / p)`` over ``dim``; its limits for 0 and the infinities."""
-    size = magnitude.abs(self)
     dims = () if dim is None else dim
-    if p == math.inf or (p and reduced_count(self.shape, dim) == 1):  # one number is its own norm
+    several = not p or reduced_count(self.shape, dim) != 1
+    if p == 2 and several and dtype_of(self).category < 3:
+        return exponential.sqrt(sum(mul(self, self), dim, keepdim))
+    size = magnitude.abs(self)
+    if p == math.inf or not several:  # one number is its own norm
         return amax(size, dims, keepdim)
     if p == -math.inf:
         return amin(size, dims, keepdim)

@@ -44,7 +44,9 @@ def kept_shape(shape: Any, dim: Any) -> tuple[int, ...]:
 
 def reduced_count(shape: Any, dim: Any) -> int:
     """How many elements each result is made of."""
-    return math.prod(shape[d] for d in normalize_dims(dim, len(shape)))
+    if not dim:
+        return math.prod(shape)
+    return math.prod([shape[d] for d in normalize_dims(dim, len(shape))])
 
 
 def spread(x: Any, shape: Any, dim: Any, keepdim: bool) -> Any:

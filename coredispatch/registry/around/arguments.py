@@ -98,7 +98,12 @@ def _plan(op: Operator, count: int, keywords: tuple[str, ...]) -> _Plan | str:
 
 def completed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | str:
     """The full positional argument tuple in schema order, or why there is none."""
-    key = (len(args), *kwargs)
+    key: tuple[Any, ...]
+    if len(kwargs) == 1:  # the commonest case, without a list in between
+        for name in kwargs:
+            key = (len(args), name)
+    else:
+        key = (len(args), *kwargs)
     plan = op.plans.get(key)
     if plan is None:
         plan = _plan(op, len(args), tuple(kwargs))
@@ -112,11 +117,12 @@ def completed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
         args = (*args[: plan.spread], tuple(args[plan.spread :]))
     if not plan.rest:
         return args
-    rest = [
-        default if keyword is None else kwargs[keyword]
-        for keyword, default in zip(plan.rest, plan.defaults, strict=True)
-    ]
-    return (*args, *rest)
+    full = list(args)
+    index = 0
+    for keyword in plan.rest:
+        full.append(plan.defaults[index] if keyword is None else kwargs[keyword])
+        index += 1
+    return tuple(full)
 
 
 def misfit(op: Operator, count: int, keywords: tuple[str, ...]) -> str | None:

@@ -20,15 +20,19 @@ from coredispatch.registry.wiring import HOOKS
 __all__ = ["bind"]
 
 _NUMBERS: Final = (int, float, bool)
+_PLAIN: Final = (int, float, bool, str, type(None))
 
 
 def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``dispatcher`` with arguments as a user wrote them."""
     op = dispatcher
     assert isinstance(op, Operator)
-    for bit, written in TABLE.snapshot.written:
-        if bit & _written_keys((args, *kwargs.values())):
-            return written(op, args, kwargs)
+    by_keys = TABLE.snapshot.written
+    if by_keys:
+        keys = _written_keys((args, *kwargs.values()))
+        for bit, written in by_keys:
+            if bit & keys:
+                return written(op, args, kwargs)
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
         out = kwargs.pop("out")
@@ -41,7 +45,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if isinstance(full, tuple):
         try:
             full = canonicalized(op, full, op.arity)
-            if op.ambiguous and not _foreign(full):
+            if op.ambiguous and _fits(op, full) <= 0 and not _foreign(full):
                 checks.check_kinds(op, full)
         except DTypeError as refused:
             if _foreign(full):  # its class takes the arguments as they are
@@ -80,12 +84,15 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _foreign(args: tuple[Any, ...]) -> bool:
     """Whether an object that is no tensor brings keys of its own."""
-    return any(
-        _foreign(tuple(item))
-        if isinstance(item, (list, tuple))
-        else not isinstance(item, Value) and HOOKS.foreign(type(item)) != 0
-        for item in args
-    )
+    for item in args:
+        if isinstance(item, Value) or type(item) in _PLAIN:
+            continue
+        if isinstance(item, (list, tuple)):
+            if _foreign(tuple(item)):
+                return True
+        elif HOOKS.foreign(type(item)) != 0:
+            return True
+    return False
 
 
 def _written_keys(arguments: Any) -> int:
@@ -143,6 +150,9 @@ def _fits(op: Operator, args: tuple[Any, ...]) -> int:
                 return 0
         elif kind == "Tensor":
             return -1 if not param.scalar and given in _NUMBERS else 0
+        elif argument is None:
+            if not (param.optional or param.default is None):
+                return 0
         elif given is int:
             if kind != "int" and kind != "Scalar":
                 return 0

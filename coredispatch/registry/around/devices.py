@@ -134,7 +134,8 @@ def placed(
     generator = next((i for i, p in enumerate(op.schema.params) if p.kind == "Generator"), -1)
     generator = generator if kernel else -1
     if several or op.device >= 0 or generator >= 0:
-        fn = Placed(backend, op, fn, several, generator)
+        make = Placed if several or op.device < 0 else Located
+        fn = make(backend, op, fn, several, generator)
     return declared(backend, op, fn) if kernel else fn
 
 
@@ -238,3 +239,15 @@ class Placed:
         if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
             return type(item)([self._brought(inner, home) for inner in item])
         return item
+
+
+class Located(Placed):
+    """:class:`Placed` for a factory of a backend that has one device: it is told which."""
+
+    def __call__(self, *raws: Any, **out: Any) -> Any:
+        position, known = self.position, self.known
+        if out or raws[position] is not None or default_device() is not known[0]:
+            return super().__call__(*raws, **out)
+        if self.generator >= 0 and raws[self.generator] is not None:
+            check_generator(self.backend, raws[self.generator])
+        return self.fn(*raws[:position], known[1], *raws[position + 1 :])

@@ -113,6 +113,7 @@ class Dispatcher:
         self.canonical_prefix: int = 1000  # the number of parameters before the first of those
         self.all_ints: bool = False  # all parameters from there on are NORMAL_INT
         self.takes_one_size: bool = False  # there is one, the second and last: a NORMAL_INTLIST
+        self.spread: int = -1  # position of a last list of ints, which may come one by one
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
         self.fits: list[int] = []  # positions of what is stored in the result, whose dtype must
         self.holds_tensors: bool = False  # hold it: numbers, and tensors that do not promote
@@ -140,9 +141,19 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """Call ``op`` with arguments as a user wrote them."""
     n = len(args)
     if n != op.full_arity or kwargs:
-        if kwargs or n < op.required or n > op.positional or op.ambiguous:
+        if kwargs or n < op.required or op.ambiguous:
             return HOOKS.bind(op, args, kwargs)
-        args = args + op.default_tails[n]
+        if n <= op.positional:
+            args = args + op.default_tails[n]
+        else:
+            spread = op.spread
+            if spread < 0:
+                return HOOKS.bind(op, args, kwargs)
+            for argument in args[spread:]:
+                if type(argument) is not int:
+                    return HOOKS.bind(op, args, kwargs)
+            args = (*args[:spread], args[spread:], *op.default_tails[spread + 1])
+            n = 0 if spread == op.canonical_prefix else op.positional
     if n > op.canonical_prefix:
         # The two commonest spellings, written out: a number for a list, and numbers alone.
         if op.takes_one_size and type(args[1]) is int:

@@ -279,6 +279,8 @@ class Operator(Dispatcher):
                 fix="declare factory=True and give it a device parameter",
             )
         self.positional = len(positional)
+        if positional and positional[-1].kind == "IntList":
+            self.spread = self.positional - 1
         self.full_arity = self.arity if self.positional == self.arity and self.arity else -1
         self.scans_containers = bool(self.lists) or self.device >= 0
         self.binary = self.arity == 2 and not self.scans_containers

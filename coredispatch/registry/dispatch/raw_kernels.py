@@ -58,6 +58,8 @@ class RawEntry(Entry):
         self.wrap_output: Any = (
             None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
         )
+        # What makes several results of a list of tensors, where wrap_output has nothing to add
+        self.several: Any = None
         # What the operator takes, where no promotion asks for the dtype anyway: the position of the
         # tensor to be looked at (or -1), and the dtypes.
         self.checked: int = -1
@@ -88,7 +90,7 @@ class RawEntry(Entry):
             return FastAllocation.__new__(self.wrap, out, self.out_keys)
         if self.scalar_type is not None and isinstance(out, self.scalar_type):
             return FastAllocation.__new__(self.wrap, self.to_array(out), self.out_keys)
-        return self.wrap_output(self, args, out)
+        return self.wrapped(args, out)
 
     # call_one and call_two are written out: interpreted, each further function call costs 0.06 us
     # of the 0.6 us that the whole path takes.
@@ -121,7 +123,7 @@ class RawEntry(Entry):
             return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
         if entry.scalar_type is not None and isinstance(out, entry.scalar_type):
             return FastAllocation.__new__(entry.wrap, entry.to_array(out), entry.out_keys)
-        return entry.wrap_output(entry, (a,), out)
+        return entry.wrapped((a,), out)
 
     def call_two(self, a: Value, b: Any) -> Any:
         entry: RawEntry = self
@@ -178,7 +180,19 @@ class RawEntry(Entry):
             return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
         if entry.scalar_type is not None and isinstance(out, entry.scalar_type):
             return FastAllocation.__new__(entry.wrap, entry.to_array(out), entry.out_keys)
-        return entry.wrap_output(entry, (a, b), out)
+        return entry.wrapped((a, b), out)
+
+    def wrapped(self, args: tuple[Any, ...], out: Any) -> Any:
+        """What a call gives back whose kernel did not return a plain array."""
+        several = self.several
+        if several is not None and (type(out) is tuple or type(out) is list):
+            made: list[Any] = []
+            for item in out:
+                if type(item) is not self.array_type:
+                    return self.wrap_output(self, args, out)
+                made.append(FastAllocation.__new__(self.wrap, item, self.out_keys))
+            return several(made)
+        return self.wrap_output(self, args, out)
 
     def fitting(self, raw: Any) -> RawEntry:
         """The first of the entries that may serve as many elements as ``raw`` has."""
@@ -423,7 +437,7 @@ class ViewEntry(RawEntry):
         otherwise = self.otherwise
         if out is NotImplemented and otherwise is not None:
             return otherwise.call(args)
-        result = self.wrap_output(self, args, out)
+        result = self.wrapped(args, out)
         if isinstance(result, (list, tuple)):
             index = 0
             for item in result:

@@ -140,6 +140,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     entry.array_type = None if op.schema.plain else backend.array_type
     if make is RawEntry and op.schema.returns == "Tensor":
         entry.scalar_type, entry.to_array = backend.scalar_type, backend.coerce
+    if op.schema.multi_output:
+        entry.several = op.result_type
     entry.simple = not op.lists
     entry.nontensor = (
         entry.simple

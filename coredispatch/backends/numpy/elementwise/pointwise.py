@@ -195,6 +195,7 @@ def _common(a: Any, b: Any) -> Any:
 
 
 _BLOCK = 8192
+_NUMBERS = (float, int)
 
 
 @functools.lru_cache(maxsize=64)
@@ -234,6 +235,8 @@ def _bound(ufunc: np.ufunc, x: np.ndarray, bound: Any, out: Any) -> Any:
 @silent
 def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
     """``minimum(maximum(x, low), high)``; a bound of None does nothing."""
+    if type(low) in _NUMBERS and type(high) in _NUMBERS and x.size < 1024 and x.dtype.kind == "f":
+        return x.clip(low, high, out)  # one pass over few elements
     if low is None:
         if high is None:
             raise ArgumentError("clamp needs min or max", fix="give at least one bound")

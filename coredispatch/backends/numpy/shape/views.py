@@ -85,17 +85,24 @@ def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     lead = len(size) - len(shape)
     if lead < 0:
         expand_size(shape, size)
-    new_shape, new_strides = list(size), [0] * len(size)
-    shared = lead > 0 and any(n != 1 for n in size[:lead])
-    for i, (have, stride) in enumerate(zip(shape, strides, strict=True), lead):
-        if size[i] == have or size[i] == -1:
-            new_shape[i], new_strides[i] = have, stride
-        elif have != 1 or size[i] < 0:
-            expand_size(shape, size)
-        else:
+    shared = False
+    for wanted in size[:lead]:
+        if wanted != 1:
             shared = True
-    if lead and min(new_shape[:lead]) < 0:
-        expand_size(shape, size)
+            if wanted < 0:
+                expand_size(shape, size)
+    if size[lead:] == shape:  # no loop needed
+        new_shape, new_strides = size, (0,) * lead + strides
+    else:
+        own = list(strides)
+        for i, have in enumerate(shape):
+            wanted = size[lead + i]
+            if wanted != have and wanted != -1:
+                if have != 1 or wanted < 0:
+                    expand_size(shape, size)
+                own[i], shared = 0, True
+        new_shape = expand_size(shape, size)
+        new_strides = (0,) * lead + tuple(own)
     if not shared:
         return x.reshape(new_shape)
     if 0 in new_shape:
@@ -234,8 +241,13 @@ def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:
             raise ArgumentError(
                 f"a split size must be positive, got {size}", fix="use a positive size"
             )
-        bounds = list(range(0, length, size)) if size and length else [0]
-        sizes = [min(size, length - start) for start in bounds]
+        if size == 0 or length == 0:
+            return [x[:]]
+        if dim == 0:
+            return [x[start : start + size] for start in range(0, length, size)]
+        sizes = [size] * (length // size)
+        if length % size:
+            sizes.append(length % size)
     else:
         sizes = [as_int(n) for n in size]
         if sum(sizes) != length or min(sizes, default=0) < 0:

@@ -94,16 +94,19 @@ def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
 
 
 def _totals(name: str) -> Callable[..., Any]:
-    """``sum`` or ``mean`` of all elements, and the sums of the rows or columns of a matrix."""
+    """``sum`` or ``mean`` of all elements, and of the rows or columns of a matrix."""
     of_matrix, of_vector = f"{name}_2", f"{name}_1"
+    of_rows, of_columns = f"{name}_rows", f"{name}_columns"
 
     def kernel(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
-        if keepdim or dtype is not None or x.size > MOST:
+        if dtype is not None or x.size > MOST:
             return NotImplemented
         f, ndim = _functions(x), x.ndim
         if f is None:
             return NotImplemented
         if not dim:
+            if keepdim:
+                return NotImplemented
             if ndim == 2:
                 function = f[of_matrix]
             elif ndim == 1:
@@ -111,17 +114,19 @@ def _totals(name: str) -> Callable[..., Any]:
             else:
                 return NotImplemented
             out = np.empty((), x.dtype)
-        elif ndim == 2 and name == "sum" and (dim == (1,) or dim == (-1,)):
-            function = f["sum_rows"]
+        elif ndim == 2 and (dim == (1,) or dim == (-1,)):
+            function = f[of_rows]
             out = np.empty(x.shape[0], x.dtype)
-        elif ndim == 2 and name == "sum" and (dim == (0,) or dim == (-2,)):
-            function = f["sum_columns"]
+        elif ndim == 2 and (dim == (0,) or dim == (-2,)):
+            function = f[of_columns]
             out = np.empty(x.shape[1], x.dtype)
         else:
             return NotImplemented
         if function is None:
             return NotImplemented
         function(x, out)
+        if keepdim:
+            return out.reshape((-1, 1) if function is f[of_rows] else (1, -1))
         return out
 
     kernel.__name__ = name

@@ -142,6 +142,24 @@ def sum_rows(x, out):
         out[i] = total
 
 
+@_compiled(2, 1)
+def mean_columns(x, out):
+    for j in range(x.shape[1]):
+        total = 0.0
+        for i in range(x.shape[0]):
+            total += x[i, j]
+        out[j] = total / x.shape[0]
+
+
+@_compiled(2, 1)
+def mean_rows(x, out):
+    for i in range(x.shape[0]):
+        total = 0.0
+        for j in range(x.shape[1]):
+            total += x[i, j]
+        out[i] = total / x.shape[1]
+
+
 def _char(x):
     return "f" if x.dtype == types.float32 else "d"
 
