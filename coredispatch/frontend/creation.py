@@ -199,7 +199,7 @@ def tensor(
     """A new leaf tensor with a copy of ``data`` (numbers, nested lists, arrays, tensors).
 
     Without ``dtype`` Python floats take the default dtype and arrays keep theirs. ``pin_memory``
-    is accepted and has no effect.
+    puts what stays on the CPU in page-locked memory, where there is a device that copies from it.
     """
     wanted = None if dtype is None else DType.of(dtype)
     if isinstance(data, Tensor):
@@ -218,6 +218,10 @@ def tensor(
         result = _of_symbols(array, wanted, device)
     else:
         result = _on_device(array, device)
+    if pin_memory:
+        from coredispatch.frontend.pinned_memory import where_possible
+
+        result = where_possible(result, pin_memory)
     return requiring(result, requires_grad)
 
 
@@ -371,11 +375,15 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
         if not args and kwargs.get(first, ()) is None:
             raise _no_first(op)
         requires_grad = kwargs.pop("requires_grad", False)
-        kwargs.pop("pin_memory", None)
+        pin = kwargs.pop("pin_memory", None)
         layout = kwargs.pop("layout", None)
         order = kwargs.pop("memory_format", None)
         out = kwargs.pop("out", None)
         result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
+        if pin:
+            from coredispatch.frontend.pinned_memory import where_possible
+
+            result = where_possible(result, pin)
         if not keeps_order(order):
             result = result.contiguous(memory_format=order)
         if layout is not None and layout != "strided":

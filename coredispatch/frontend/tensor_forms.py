@@ -163,7 +163,14 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, **options: Any) -> T
 
 
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Nothing: memory is used again once nothing on its device's streams needs it."""
+    """``stream`` works with the memory, which is not used again before it is done with it.
+
+    Streams that ``cd.cuda.stream`` makes current are known without; this is for others. Nothing
+    happens where the backend has no streams.
+    """
+    keep = getattr(self.backend, "record_stream", None)
+    if keep is not None:
+        keep(self.raw, stream.raw)
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:

@@ -295,14 +295,23 @@ class TensorProperties(_Above):
         return share_tensor(self)
 
     def is_pinned(self, device: DeviceLike | None = None) -> bool:
-        """False: no backend page-locks the host memory of tensors."""
-        return False
+        """Whether the elements lie in page-locked main memory (see :meth:`pin_memory`)."""
+        from coredispatch.frontend.pinned_memory import is_pinned
+
+        return is_pinned(self.raw)
 
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
-        """Refused with an :class:`OpError`, as in PyTorch where there is no accelerator."""
-        from coredispatch.frontend.storage.tensor_methods import refuse_pinning
+        """A copy in page-locked main memory, or self where the elements lie there.
 
-        refuse_pinning("pin_memory()")
+        ``x.to("cuda", non_blocking=True)`` from there is made by the device while the program goes
+        on; ``x`` must not be written to before that is done. The copy has no history.
+
+        Raises :class:`OpError` where there is no accelerator, and for a tensor that is not dense or
+        not on the CPU.
+        """
+        from coredispatch.frontend.pinned_memory import pinned
+
+        return pinned(self)
 
     def qscheme(self) -> Any:
         """How a quantized tensor's integers stand for numbers: ``cd.per_tensor_affine``, say.

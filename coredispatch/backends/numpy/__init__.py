@@ -48,6 +48,14 @@ class NumpyBackend(ArrayApiBackend):
         """The array itself."""
         return raw
 
+    def transfer(self, raw: Any, source: Any, index: int, non_blocking: bool = False) -> Any:
+        """The array of another backend in main memory.
+
+        With ``non_blocking`` it may be written later, by a backend that has ``to_host(raw)``.
+        """
+        later = getattr(source, "to_host", None) if non_blocking else None
+        return super().transfer(raw, source, index) if later is None else later(raw)
+
     def copyto(self, dst: Any, src: Any) -> Any:
         """Write in place; refuses memory that several elements share."""
         np.copyto(dst, src, casting="unsafe")

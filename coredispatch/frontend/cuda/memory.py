@@ -1,7 +1,7 @@
-"""Memory of CUDA devices, as far as the backend's pool tells.
+"""Memory of CUDA devices: what the backend's pool has, and has had at its peak.
 
-CuPy's pool counts the bytes in use and held; it keeps no peaks, so that what asks for a peak on a
-device refuses by name. Without a device the counts are 0, as in PyTorch.
+Bytes are those of whole blocks, as the pool hands them out. Without a device the counts are 0, as
+in PyTorch.
 """
 
 from __future__ import annotations
@@ -70,35 +70,37 @@ def memory_reserved(device: Any = None) -> int:
     return _count("reserved", device)
 
 
-def _peak(what: str, device: Any) -> int:
+def _counted(name: str, device: Any) -> int:
     if not is_available():
         return 0
-    raise NotImplementedError(
-        f"cuda.{what}: CuPy's memory pool keeps no peaks; use memory_allocated() where it matters"
-    )
+    return int(asked("memory_statistics", device_index(device))[name])
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that arrays used; 0 without a device, NotImplementedError on one."""
-    return _peak("max_memory_allocated", device)
+    """The most bytes that arrays used since :func:`reset_peak_memory_stats`; 0 without a device."""
+    return _counted("allocated_bytes.all.peak", device)
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes that the pool held; 0 without a device, NotImplementedError on one."""
-    return _peak("max_memory_reserved", device)
+    """The most bytes that the pool held since then; 0 without a device."""
+    return _counted("reserved_bytes.all.peak", device)
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing to do: no peaks are kept. Refuses without a device."""
-    device_index(device)
+    """Let the peaks begin with what there is now. Refuses without a device."""
+    asked("reset_memory_peaks", device_index(device))
 
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
-reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Let the totals of what was allocated and freed begin anew. Refuses without a device."""
+    asked("reset_memory_totals", device_index(device))
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Nothing to do: no memory of the host is pinned."""
+    """Nothing to do: page-locked memory is not counted."""
 
 
 reset_accumulated_host_memory_stats = reset_peak_host_memory_stats
@@ -133,12 +135,14 @@ def device_memory_used(device: Any = None) -> int:
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """What the pool counts, under PyTorch's names; empty without a device."""
-    stats: dict[str, Any] = OrderedDict()
-    if is_available():
-        stats["allocated_bytes.all.current"] = memory_allocated(device)
-        stats["reserved_bytes.all.current"] = memory_reserved(device)
-    return stats
+    """What the pool counts, under PyTorch's names; empty without a device.
+
+    ``active`` are blocks that arrays use or a stream still works with, ``allocation`` those that
+    arrays use; ``num_alloc_retries`` counts calls that had to wait for streams first.
+    """
+    if not is_available():
+        return OrderedDict()
+    return OrderedDict(asked("memory_statistics", device_index(device)))
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Empty: no memory of the host is pinned."""
+    """Empty: page-locked memory is not counted."""
     return OrderedDict()
 
 
@@ -163,19 +167,53 @@ def host_memory_stats_as_nested_dict() -> dict[str, Any]:
     return {}
 
 
+#: rows of the summary: what is shown, and the statistic with ``current`` and, some, ``peak``
+_ROWS = (
+    ("Allocated memory", "allocated_bytes"),
+    ("Active memory", "active_bytes"),
+    ("Reserved memory", "reserved_bytes"),
+    ("Not in use", "inactive_split_bytes"),
+    ("Blocks", "allocation"),
+)
+
+
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of what the pool counts. Refuses without a device."""
+    """A table of :func:`memory_stats`. Refuses without a device.
+
+    ``abbreviated`` leaves the totals of what was allocated and freed out.
+    """
     index = device_index(device)
-    details = present().memory(index)
-    rows = [f"| {name:<20} | {value / 2**20:12.1f} MiB |" for name, value in details.items()]
-    line = "|" + "-" * (len(rows[0]) - 2 if rows else 40) + "|"
-    return "\n".join([line, f"| memory of cuda:{index}", line, *rows, line])
+    stats = memory_stats(index)
+    columns = ("current", "peak") if abbreviated else ("current", "peak", "allocated", "freed")
+    heads = ("Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed")[: len(columns)]
+    line = "|" + "=" * (20 + 15 * len(columns)) + "|"
+    lines = [
+        line,
+        f"| memory of cuda:{index}, {stats['num_ooms']} times exhausted, "
+        f"{stats['num_alloc_retries']} retries",
+        line,
+        "| " + f"{'Metric':<18} " + "".join(f"| {head:<13}" for head in heads) + "|",
+    ]
+    for title, name in _ROWS:
+        found = (stats.get(f"{name}.all.{column}") for column in columns)
+        cells = [_cell(value, name.endswith("bytes")) for value in found]
+        lines.append(f"| {title:<18} " + "".join(f"| {cell:>12} " for cell in cells) + "|")
+    return "\n".join([*lines, line])
+
+
+def _cell(value: int | None, is_bytes: bool) -> str:
+    if value is None:
+        return ""
+    return f"{value / 2**20:.1f} MiB" if is_bytes else str(value)
 
 
 def memory_snapshot(mempool_id: Any = None) -> Any:
-    """Not available: CuPy's pool lists no blocks."""
+    """Not available: the pool does not list its blocks."""
     present()
-    raise NotImplementedError("cuda.memory_snapshot: CuPy's memory pool lists no blocks")
+    raise NotImplementedError(
+        "cuda.memory_snapshot: the pool does not list its blocks; an OutOfMemoryError says who "
+        "holds what, memory_stats() how much"
+    )
 
 
 def empty_cache() -> None:

@@ -1,6 +1,8 @@
 """Streams and events: queues of work on a device, and marks in them.
 
-They are the backend's (CuPy's) with PyTorch's names. Without a device making one refuses.
+They are the backend's (CuPy's) with PyTorch's names. Without a device making one refuses. Which
+stream is current is a thread's own matter. Memory that a stream still works with is not used again,
+whoever frees it; see ``Tensor.record_stream`` for streams that coredispatch cannot know of.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 from coredispatch.frontend.cuda.devices import asked, device_index, is_available, present
 from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = [
     "Event",
@@ -30,8 +33,21 @@ class Stream:
 
     Args:
         device: the device, the current one by default.
-        priority: -1 runs before 0 where both have work.
+        priority: -1 runs before 0 where both have work; see :meth:`priority_range`.
+
+    There are as many streams of a device and priority as the backend has made (32): then the first
+    is given again.
+
+    Example:
+        >>> side = cd.cuda.Stream()  # doctest: +SKIP
+        >>> side.wait_stream(cd.cuda.current_stream())  # doctest: +SKIP
+        >>> with cd.cuda.stream(side):  # doctest: +SKIP
+        ...     y = x @ x
+        >>> cd.cuda.current_stream().wait_stream(side)  # doctest: +SKIP
     """
+
+    #: blocks that were entered with the stream itself
+    _blocks: tuple[Any, ...] = ()
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.index = device_index(device)
@@ -45,10 +61,21 @@ class Stream:
         made.raw, made.index, made.priority = raw, index, 0
         return made
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the greatest priority of the current device, such as ``(0, -5)``."""
+        least, greatest = asked("stream_priorities")
+        return int(least), int(greatest)
+
     @property
     def device(self) -> Device:
         """The device the stream is on."""
         return Device("cuda", self.index)
+
+    @property
+    def device_index(self) -> int:
+        """The number of the device the stream is on."""
+        return self.index
 
     @property
     def cuda_stream(self) -> int:
@@ -56,8 +83,8 @@ class Stream:
         return int(self.raw.ptr)
 
     def synchronize(self) -> None:
-        """Wait until all work of the stream is done."""
-        self.raw.synchronize()
+        """Wait until all work of the stream is done; raises what its kernels found wrong."""
+        asked("wait_for", self.raw, self.index)
 
     def query(self) -> bool:
         """Whether all work of the stream is done."""
@@ -77,8 +104,21 @@ class Stream:
         """Let what is queued from now on wait for what ``stream`` has queued so far."""
         self.wait_event(stream.record_event())
 
+    def __enter__(self) -> Stream:
+        block = StreamContext(self)
+        self._blocks = (*self._blocks, block)
+        block.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        *rest, block = self._blocks
+        self._blocks = tuple(rest)
+        block.__exit__(None, None, None)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and self.raw.ptr == other.raw.ptr
+        if not isinstance(other, Stream) or self.index != other.index:
+            return False
+        return bool(self.raw.ptr == other.raw.ptr)
 
     def __hash__(self) -> int:
         return hash(self.raw.ptr)
@@ -103,6 +143,12 @@ class Event:
         enable_timing: whether :meth:`elapsed_time` can be asked.
         blocking: whether :meth:`synchronize` sleeps instead of spinning.
         interprocess: not available.
+
+    Example:
+        >>> start, end = (cd.cuda.Event(enable_timing=True) for _ in range(2))  # doctest: +SKIP
+        >>> start.record(); y = x @ x; end.record()  # doctest: +SKIP
+        >>> end.synchronize(); start.elapsed_time(end)  # doctest: +SKIP
+        0.42
     """
 
     def __init__(
@@ -113,10 +159,25 @@ class Event:
             raise NotImplementedError("cuda.Event(interprocess=True): events stay in one process")
         self.raw = asked("make_event", enable_timing, blocking)
         self.recorded = False
+        self._timing, self._index = enable_timing, device_index(None)
+
+    @property
+    def device(self) -> Device | None:
+        """The device of the stream in which it was recorded; None before that."""
+        return Device("cuda", self._index) if self.recorded else None
+
+    @property
+    def cuda_event(self) -> int:
+        """The driver's handle."""
+        return int(self.raw.ptr)
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark the present end of ``stream``, the current one by default."""
-        self.raw.record((current_stream() if stream is None else stream).raw)
+        chosen = current_stream() if stream is None else stream
+        if chosen.index != self._index:  # events belong to the device they were made on
+            with present().on(chosen.index):
+                self.raw, self._index = asked("make_event", self._timing, False), chosen.index
+        asked("record_event", self.raw, chosen.raw, chosen.index)
         self.recorded = True
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -128,12 +189,37 @@ class Event:
         return not self.recorded or bool(self.raw.done)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds between two marks, both made and done."""
+        """Milliseconds between two marks.
+
+        Raises :class:`ArgumentError` (a ``ValueError``) unless both take time, were recorded, and
+        are done.
+        """
+        both = (self, end_event)
+        if not all(event._timing for event in both):
+            raise ArgumentError(
+                "Both events must be created with argument 'enable_timing=True'.",
+                fix="cuda.Event(enable_timing=True)",
+            )
+        if not all(event.recorded for event in both):
+            raise ArgumentError(
+                "Both events must be recorded before calculating elapsed time.",
+                fix="start.record(); ...; end.record()",
+            )
+        if not all(event.query() for event in both):
+            raise ArgumentError(
+                "Both events must be completed before calculating elapsed time.",
+                fix="end.synchronize() first",
+            )
         return float(asked("elapsed_time", self.raw, end_event.raw))
 
     def synchronize(self) -> None:
-        """Wait until the work before the mark is done."""
-        self.raw.synchronize()
+        """Wait until the work before the mark is done; raises what its kernels found wrong."""
+        if self.recorded:
+            asked("wait_for", self.raw, self._index)
+
+    def ipc_handle(self) -> bytes:
+        """Not available: events stay in one process."""
+        raise NotImplementedError("cuda.Event.ipc_handle: events stay in one process")
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {'recorded' if self.recorded else 'uninitialized'}>"
@@ -168,7 +254,7 @@ def StreamContext(stream: Stream | None) -> Iterator[None]:
     if stream is None or not is_available():
         yield
         return
-    with present().on(stream.index), stream.raw:
+    with asked("with_stream", stream.index, stream.raw):
         yield
 
 

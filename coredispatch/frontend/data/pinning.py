@@ -13,7 +13,7 @@ def pin_memory(data: Any, device: Any = None) -> Any:
     """``data`` with ``pin_memory()`` called on all that has it, through dicts and sequences.
 
     Containers keep their classes; where one cannot be made anew, the parts come in a dict or a
-    list. Tensors refuse here: no backend page-locks host memory.
+    list. Tensors refuse where there is no device that copies from such memory.
     """
     if hasattr(data, "pin_memory"):
         return data.pin_memory()

@@ -1,9 +1,9 @@
-"""What ``Tensor`` does with storages: ``set_``, ``share_memory_``, ``pin_memory``."""
+"""What ``Tensor`` does with storages: ``set_``, ``share_memory_``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from coredispatch.registry.model.errors import AutogradError, DTypeError, OpErro
 from coredispatch.registry.model.sizes import contiguous_strides
 from coredispatch.registry.model.value import bump_version, storage_of
 
-__all__ = ["refuse_pinning", "set_tensor", "share_tensor", "tensor_in"]
+__all__ = ["set_tensor", "share_tensor", "tensor_in"]
 
 
 def tensor_in(
@@ -134,11 +134,3 @@ def _sharing(tensor: Tensor) -> list[Any]:
             found[id(alias)] = alias
             alias = None if alias._view is None else alias._view.base
     return list(found.values())
-
-
-def refuse_pinning(what: str) -> NoReturn:
-    """Page-locked memory belongs to a device that copies from it by itself."""
-    raise OpError(
-        f"{what}: cannot access an accelerator: no backend here page-locks host memory",
-        fix="leave it out: on the CPU it has no effect; DataLoader(pin_memory=True) is accepted",
-    )

@@ -276,11 +276,11 @@ class TypedStorage:
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
-        """False: see :meth:`UntypedStorage.is_pinned`."""
+        """See :meth:`UntypedStorage.is_pinned`."""
         return self._untyped_storage.is_pinned(device)
 
     def pin_memory(self, device: Any = None) -> TypedStorage:
-        """Refused: see :meth:`Tensor.pin_memory`."""
+        """See :meth:`UntypedStorage.pin_memory`."""
         return self._of(self._untyped_storage.pin_memory(device), self.dtype)
 
     @classmethod

@@ -325,14 +325,18 @@ class UntypedStorage:
         return cls(size, device=device).share_memory_()
 
     def is_pinned(self, device: Any = None) -> bool:
-        """False: no backend page-locks host memory that tensors use."""
-        return False
+        """Whether the bytes lie in page-locked main memory."""
+        from coredispatch.frontend.pinned_memory import is_pinned
+
+        return self._device.type == "cpu" and is_pinned(self._memory)
 
     def pin_memory(self, device: Any = None) -> UntypedStorage:
-        """Refused: see :meth:`Tensor.pin_memory`."""
-        from coredispatch.frontend.storage.tensor_methods import refuse_pinning
+        """The bytes in page-locked main memory: itself or a copy. See :meth:`Tensor.pin_memory`."""
+        from coredispatch.frontend.pinned_memory import pinned_array
 
-        return refuse_pinning("storage.pin_memory()")
+        self._need_host("pin_memory()")
+        memory = pinned_array(self._memory, "storage.pin_memory()")
+        return self if memory is self._memory else UntypedStorage._over(memory)
 
     # -- from buffers and files ----------------------------------------------------------------
 

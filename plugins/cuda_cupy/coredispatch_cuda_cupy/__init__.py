@@ -4,7 +4,7 @@ Installing ``coredispatch-cuda-cupy[cuda13x]`` (or ``[cuda12x]``) is all there i
 ``tensor.to("cuda")`` works. Without CuPy or without a GPU the plugin still loads, has no device,
 and says why: ``no CUDA device: CuPy is not installed``.
 
-Work is put on CuPy's current stream; :func:`stream` makes another one current.
+Work is put on CuPy's current stream; ``cd.cuda.stream`` makes another one current.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from coredispatch.plugin import Registrar, hookimpl
 from coredispatch_cuda_cupy import cuda
 from coredispatch_cuda_cupy.backend import CudaBackend
 from coredispatch_cuda_cupy.detection import Detection, detect
-from coredispatch_cuda_cupy.streams import Stream, current_stream, stream
 
-__all__ = ["CudaBackend", "Detection", "Stream", "current_stream", "detect", "stream"]
+__all__ = ["CudaBackend", "Detection", "detect"]
 
 #: the name of the compiler
 COMPILER = "cuda"

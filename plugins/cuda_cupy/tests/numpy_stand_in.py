@@ -226,6 +226,7 @@ def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
     cupy.lib = types.SimpleNamespace(stride_tricks=stride_tricks)
     pool = memory.MemoryPool()
     memory.set_allocator(pool.malloc)
+    memory.HOST_POOL.free_all_blocks()
     cupy.get_default_memory_pool = lambda: pool
     cupy.get_default_pinned_memory_pool = lambda: memory.HOST_POOL
     cupy.cuda = _cuda()

@@ -91,6 +91,32 @@ class MemoryPointer:
     def device(self) -> Device:
         return Device(self.device_id)
 
+    def copy_from_device_async(self, source: MemoryPointer, size: int, stream: Any = None) -> None:
+        """Bytes of this device or another, in the order of the stream."""
+        stream = current_stream() if stream is None else stream
+        copy = _Copy(self, source, size)
+        if stream.graph is not None:
+            stream.graph.calls.append(copy)
+            return
+        if MACHINE.delayed:
+            copy.run("twin")
+        stream.queue.put(copy.run)
+
+
+class _Copy:
+    """Bytes from one place to another, without keeping either."""
+
+    def __init__(self, target: MemoryPointer, source: MemoryPointer, size: int) -> None:
+        self.parts = []
+        for pointer in (target, source):
+            buffer = MACHINE.buffers[pointer.mem.ptr]
+            start = pointer.ptr - buffer.ptr
+            self.parts.append((buffer, slice(start, start + size)))
+
+    def run(self, kind: str = "real") -> None:
+        target, source = (getattr(buffer, kind)[part] for buffer, part in self.parts)
+        target[...] = source
+
 
 def malloc(size: int) -> MemoryPointer:
     return MemoryPointer(Memory(size), 0)
@@ -222,10 +248,10 @@ class PinnedMemoryPool:
         size = max(UNIT, 1 << (size - 1).bit_length())
         found = next((block for block in reversed(self.free) if block.nbytes == size), None)
         if found is None:
-            found = np.empty(size, np.uint8)
+            found = np.full(size, 0xFF, np.uint8)
             _pinned[found.ctypes.data] = found
         else:
-            self.free.remove(found)
+            self.free = [block for block in self.free if block is not found]
         return _pointer(found, self)
 
     def free_all_blocks(self) -> None:
@@ -241,7 +267,7 @@ def _pointer(block: Any, pool: PinnedMemoryPool) -> Any:
     kind = ctypes.c_uint8 * block.nbytes
     made = type("PinnedMemoryPointer", (kind,), {}).from_buffer(block)  # type: ignore[attr-defined]
     made.ptr = block.ctypes.data
-    weakref.finalize(made, pool.free.append, block)
+    weakref.finalize(made, lambda: pool.free.append(block))
     return made
 
 

@@ -33,7 +33,7 @@ class CUDARuntimeError(RuntimeError):
 class Machine:
     """What all threads share: devices, queues, memory, and what was counted."""
 
-    def reset(self, devices: int = 1, capacity: int = 1 << 30) -> None:
+    def reset(self, devices: int = 1, capacity: int = 1 << 26) -> None:
         """A machine with idle devices of ``capacity`` bytes."""
         self.devices, self.capacity = devices, capacity
         self.delayed = False
@@ -285,7 +285,7 @@ class Event:
     ) -> None:
         if interprocess and not disable_timing:
             raise ValueError("Timing must be disabled for interprocess events")
-        self.timed = not disable_timing
+        self.timed, self.ptr = not disable_timing, next(_NUMBERS)
         self.place: tuple[Queue | None, int] = (None, 0)
         self.graph: Any = None
         self.time = 0

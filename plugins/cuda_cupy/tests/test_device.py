@@ -7,7 +7,6 @@ import pytest
 
 import coredispatch as cd
 from coredispatch import nn
-from coredispatch_cuda_cupy import Stream, current_stream, stream
 
 pytestmark = pytest.mark.gpu
 
@@ -101,11 +100,11 @@ def test_singular_matrices_and_bad_indices_are_noticed(cuda):
 
 
 def test_streams_run_beside_each_other_and_wait(cuda):
-    side, main = Stream(), current_stream()
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
     a = cd.ones(1000, 1000, device=cuda)
     side.wait_stream(main)
-    with stream(side):
-        assert current_stream() == side
+    with cd.cuda.stream(side):
+        assert cd.cuda.current_stream() == side
         b = a @ a
     main.wait_stream(side)
     assert (b + 0)[0, 0].item() == 1000

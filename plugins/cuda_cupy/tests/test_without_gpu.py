@@ -11,7 +11,7 @@ import pytest
 from numpy_stand_in import module_for
 
 import coredispatch as cd
-from coredispatch_cuda_cupy import CudaBackend, Detection, Stream, detection
+from coredispatch_cuda_cupy import CudaBackend, Detection, detection
 from coredispatch_cuda_cupy.detection import driver_problem, with_cupy
 
 
@@ -156,14 +156,6 @@ def test_each_query_answers_truly_and_each_tensor_is_refused_with_the_right_fix(
             assert ("pip install" in str(e.value)) == (situation == "no CuPy")
     finally:
         cd.plugins.unload("cuda_absent")
-
-
-def test_a_stream_needs_a_device(monkeypatch):
-    import coredispatch_cuda_cupy as plugin
-
-    monkeypatch.setattr(plugin, "_found", Detection(reason="the driver sees no device"))
-    with pytest.raises(cd.DeviceError, match="no CUDA device: the driver sees no device"):
-        Stream()
 
 
 def test_the_plugin_reports_why(monkeypatch):

@@ -1,0 +1,127 @@
+"""CUDA graphs: work of a stream captured once, and put on a stream again as one call."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from coredispatch.plugin import ArgumentError, OpError
+from coredispatch_cuda_cupy import device_checks
+from coredispatch_cuda_cupy.memory import Allocator
+
+__all__ = ["CapturedGraph", "Pools"]
+
+
+class Pools:
+    """Memory that graphs write to: each has a pool of its own, or shares one by its handle.
+
+    A replay writes where the capture wrote, so nothing else may get those blocks as long as the
+    graph is there.
+    """
+
+    def __init__(self, cupy: Any, allocator: Allocator) -> None:
+        self.cupy, self.allocator = cupy, allocator
+        self._pools: dict[tuple[int, int], Any] = {}
+        self._users: dict[tuple[int, int], int] = {}
+        self._next = 0
+
+    def handle(self) -> tuple[int, int]:
+        """A new name for a pool, to share among graphs."""
+        self._next += 1
+        return (0, self._next)
+
+    def enter(self, handle: tuple[int, int]) -> Any:
+        """The pool of that name, for one graph more."""
+        if handle not in self._pools:
+            pool = self._pools[handle] = self.cupy.cuda.MemoryPool()
+            self.allocator.private.append(pool)
+        self._users[handle] = self._users.get(handle, 0) + 1
+        return self._pools[handle]
+
+    def leave(self, handle: tuple[int, int]) -> None:
+        """A graph is gone; with the last one its pool, but for blocks that arrays still hold."""
+        self._users[handle] -= 1
+        if not self._users[handle]:
+            pool = self._pools.pop(handle)
+            self.allocator.private.remove(pool)
+
+
+class CapturedGraph:
+    """One graph.
+
+    Args:
+        cupy: the module.
+        pools: where its memory comes from.
+    """
+
+    def __init__(self, cupy: Any, pools: Pools) -> None:
+        self.cupy, self.pools = cupy, pools
+        self.handle: tuple[int, int] | None = None
+        self._graph: Any = None
+        self._stream: Any = None
+        self._memory = ExitStack()
+
+    def begin(self, handle: tuple[int, int] | None) -> None:
+        """Capture what this thread puts on its current stream from here on.
+
+        Raises :class:`OpError` on the default stream, and where something is captured already.
+        """
+        cuda = self.cupy.cuda
+        stream = cuda.get_current_stream()
+        if stream.ptr in (0, 1):
+            raise OpError(
+                "CUDA graphs must be captured on a non-default stream. (However, after capture, "
+                "it's ok to replay them on the default stream.)",
+                fix="with cd.cuda.graph(g): ..., which has a stream of its own",
+            )
+        if self._stream is not None or self._graph is not None:
+            raise OpError(
+                "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
+                "create a new instance or call reset() before capturing.",
+                fix="make a CUDAGraph for each capture",
+            )
+        device_checks.flag(self.cupy, "a captured graph")  # its memory is to outlive the graph
+        self.handle = self.pools.handle() if handle is None else handle
+        allocator, pool = self.pools.allocator, self.pools.enter(self.handle)
+        # A pool that grows calls cudaMalloc, which the other modes of capture forbid.
+        stream.begin_capture(cuda.runtime.streamCaptureModeRelaxed)
+        self._memory.enter_context(cuda.using_allocator(allocator.malloc_from(pool)))
+        self._stream = stream
+
+    def end(self) -> None:
+        """Capture no more. Raises the driver's error where something forbidden was captured."""
+        if self._stream is None:
+            raise OpError("capture_end() without capture_begin()", fix="call capture_begin first")
+        stream, self._stream = self._stream, None
+        self._memory.close()
+        try:
+            self._graph = stream.end_capture()
+        except Exception:
+            self._forget_pool()
+            raise
+
+    def replay(self) -> None:
+        """Put all of it on the current stream."""
+        if self._graph is None:
+            raise OpError(
+                "Called CUDAGraph::replay without a preceding successful capture.",
+                fix="capture with cd.cuda.graph(g) first",
+            )
+        device_checks.flag(self.cupy, "a captured graph")  # kernels in it may write to the flag
+        self._graph.launch()
+
+    def text(self) -> str:
+        """The graph in the DOT language."""
+        if self._graph is None:
+            raise ArgumentError("nothing was captured", fix="capture first")
+        return str(self._graph.debug_dot_str())
+
+    def reset(self) -> None:
+        """Forget what was captured, and let go of its memory."""
+        self._graph = None
+        self._forget_pool()
+
+    def _forget_pool(self) -> None:
+        if self.handle is not None:
+            handle, self.handle = self.handle, None
+            self.pools.leave(handle)

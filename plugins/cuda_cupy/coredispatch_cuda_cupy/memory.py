@@ -1,0 +1,297 @@
+"""Device memory: CuPy's pool behind an allocator that knows streams, counts and explains.
+
+CuPy's pool hands a freed block out again on the stream it was made on, at once. That is wrong
+where another stream still works with it. Here each block remembers when it was made, and a freed
+one goes back to the pool only when every stream that may have used it meanwhile has come to an
+event behind that work: what ``record_stream`` asks for elsewhere, by default. Which streams those
+are: those that were current on some thread since the block was made, and those named to
+:meth:`Allocator.record`. A program with one stream never waits and makes no event.
+
+A stream that CuPy's own ``with stream:`` makes current is noticed when memory is allocated inside;
+``x.record_stream(s)`` says what cannot be noticed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.plugin import OutOfMemoryError
+from coredispatch_cuda_cupy.holders import report
+
+__all__ = ["Allocator", "Block"]
+
+_NOW = float("inf")
+
+
+class Block:
+    """A block of the pool. When nothing holds it any more its allocator decides what comes next."""
+
+    __slots__ = ("allocator", "index", "made", "pointer", "size", "stream", "users")
+
+    def __init__(self, allocator: Allocator, pointer: Any, stream: Any, index: int) -> None:
+        self.allocator = allocator
+        self.pointer = pointer
+        self.size = pointer.mem.size
+        self.stream = stream
+        self.index = index
+        self.made = allocator.epoch
+        self.users: tuple[Any, ...] = ()
+
+    def __del__(self) -> None:
+        self.allocator.freed(self)
+
+
+class _Use:
+    """A stream that work was put on, and until which epoch it was current on some thread."""
+
+    __slots__ = ("stream", "threads", "until")
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.threads, self.until = stream, 0, 0.0
+
+
+class Counts:
+    """What is counted for one device, in bytes of whole blocks and in blocks."""
+
+    def __init__(self) -> None:
+        self.allocated = self.freed = self.allocations = self.frees = 0
+        self.held = self.held_blocks = 0
+        self.peak = self.peak_blocks = self.peak_active = self.peak_reserved = 0
+        self.retries = self.failures = 0
+
+    @property
+    def current(self) -> int:
+        """Bytes that arrays use."""
+        return self.allocated - self.freed
+
+    def reset_peaks(self, reserved: int) -> None:
+        """Peaks are what there is now."""
+        self.peak, self.peak_blocks = self.current, self.allocations - self.frees
+        self.peak_active, self.peak_reserved = self.current + self.held, reserved
+
+
+class Allocator:
+    """The allocator that CuPy calls for the memory of every array.
+
+    Args:
+        cupy: the module.
+        pool: the pool to take blocks from, CuPy's default one.
+        devices: how many devices there are.
+    """
+
+    def __init__(self, cupy: Any, pool: Any, devices: int) -> None:
+        self.cupy, self.pool = cupy, pool
+        self.counts = [Counts() for _ in range(devices)]
+        #: how often a thread has changed its stream so far
+        self.epoch = 0
+        self._uses: list[dict[int, _Use]] = [{} for _ in range(devices)]
+        self._local = threading.local()
+        #: pools of graphs, beside the one that everything else comes from
+        self.private: list[Any] = []
+        self._lock = threading.RLock()
+        #: freed blocks that no event stands for yet, with the streams to wait for
+        self._waiting: deque[tuple[Block, tuple[Any, ...]]] = deque()
+        #: (events, blocks) in the order in which they were freed
+        self._held: deque[tuple[list[Any], list[tuple[Any, int, int]]]] = deque()
+        self._current = cupy.cuda.get_current_stream
+        self._pointer, self._memory = cupy.cuda.MemoryPointer, cupy.cuda.UnownedMemory
+
+    # -- allocation ------------------------------------------------------------------------
+
+    def malloc(self, size: int) -> Any:
+        """A ``MemoryPointer`` to ``size`` bytes on the current device, for the current stream.
+
+        Raises :class:`OutOfMemoryError`, which says what was asked, what is free, who holds what.
+        """
+        if self._waiting or self._held:
+            self.collect()
+        return self._from(self.pool, size)
+
+    def malloc_from(self, pool: Any) -> Callable[[int], Any]:
+        """An allocator like :meth:`malloc` that takes blocks from ``pool``, for graphs."""
+        return lambda size: self._from(pool, size)
+
+    def _from(self, pool: Any, size: int) -> Any:
+        try:
+            pointer = pool.malloc(size)
+        except MemoryError as error:
+            pointer = self._again(pool, size, error)
+        if not pointer.ptr:
+            return pointer
+        stream, index = self._current(), pointer.device_id
+        if self._last()[index] is not stream:
+            self.noticed(stream, index)
+        block = Block(self, pointer, stream, index)
+        counts = self.counts[index]
+        counts.allocations += 1
+        counts.allocated += block.size
+        current = counts.allocated - counts.freed
+        if current > counts.peak:
+            counts.peak = current
+        if current + counts.held > counts.peak_active:
+            counts.peak_active = current + counts.held
+        if counts.allocations - counts.frees > counts.peak_blocks:
+            counts.peak_blocks = counts.allocations - counts.frees
+        reserved = self.pool.total_bytes() if not self.private else self.reserved(index)
+        if reserved > counts.peak_reserved:
+            counts.peak_reserved = reserved
+        return self._pointer(self._memory(pointer.ptr, block.size, block, index), 0)
+
+    def _again(self, pool: Any, size: int, error: MemoryError) -> Any:
+        """Once more, after waiting for the streams that keep freed blocks; or the report."""
+        index = int(self.cupy.cuda.runtime.getDevice())
+        counts = self.counts[index]
+        counts.retries += 1
+        self.finish()
+        try:
+            return pool.malloc(size)
+        except MemoryError:
+            counts.failures += 1
+        text, fix = report(self, index, size)
+        raise OutOfMemoryError(text, fix=fix) from error
+
+    # -- streams ---------------------------------------------------------------------------
+
+    def _last(self) -> list[Any]:
+        """By device: the stream that this thread's work was last seen to go to."""
+        try:
+            found: list[Any] = self._local.streams
+        except AttributeError:
+            found = self._local.streams = [None] * len(self.counts)
+            self._local.uses = [None] * len(self.counts)
+        return found
+
+    def noticed(self, stream: Any, index: int) -> None:
+        """This thread's work goes to ``stream`` of device ``index`` from here on."""
+        self._last()[index] = stream
+        uses = self._local.uses
+        with self._lock:
+            use = self._uses[index].setdefault(stream.ptr, _Use(stream))
+            last = uses[index]
+            if last is use:
+                return
+            self.epoch += 1
+            if last is not None:
+                last.threads -= 1
+                last.until = last.until if last.threads else self.epoch
+            use.threads += 1
+            use.until = _NOW
+            uses[index] = use
+
+    def record(self, array: Any, stream: Any) -> None:
+        """``stream`` works with the memory of ``array``, which was made for another one."""
+        block = getattr(array.data.mem, "_owner", None)
+        if isinstance(block, Block) and stream.ptr not in [s.ptr for s in block.users]:
+            block.users = (*block.users, stream)
+
+    # -- freed blocks ----------------------------------------------------------------------
+
+    def freed(self, block: Block) -> None:
+        """Nothing holds ``block`` any more: it goes back now, or when its streams are done."""
+        counts = self.counts[block.index]
+        counts.freed += block.size
+        counts.frees += 1
+        users, uses = block.users, self._uses[block.index]
+        if len(uses) > 1:
+            made, own = block.made, block.stream.ptr
+            known = [s.ptr for s in users]
+            users += tuple(
+                use.stream
+                for ptr, use in list(uses.items())
+                if use.until > made and ptr != own and ptr not in known
+            )
+        if not users:
+            return  # the pointer goes with the block, and the pool has it again
+        counts.held += block.size
+        counts.held_blocks += 1
+        self._waiting.append((block, users))
+
+    def collect(self) -> None:
+        """Make events for what was freed, and give back what all streams are done with."""
+        with self._lock:
+            if self._waiting:
+                self._mark()
+            while self._held and all(event.done for event in self._held[0][0]):
+                self._give_back(self._held.popleft()[1])
+
+    def finish(self) -> None:
+        """Wait for the streams that keep freed blocks, and give all of them back."""
+        with self._lock:
+            self._mark()
+            while self._held:
+                events, blocks = self._held.popleft()
+                for event in events:
+                    event.synchronize()
+                self._give_back(blocks)
+
+    def _mark(self) -> None:
+        """One event in each stream that a freed block waits for, for all of them together."""
+        events: dict[tuple[int, int], Any] = {}
+        blocks = []
+        while self._waiting:
+            block, users = self._waiting.popleft()
+            for stream in users:
+                place = block.index, stream.ptr
+                if place not in events:
+                    events[place] = self._event(stream, block.index)
+            blocks.append((block.pointer, block.index, block.size))
+        if blocks:
+            self._held.append((list(events.values()), blocks))
+
+    def _event(self, stream: Any, index: int) -> Any:
+        with self.cupy.cuda.Device(index):
+            event = self.cupy.cuda.Event(disable_timing=True)
+            event.record(stream)
+        return event
+
+    def _give_back(self, blocks: list[tuple[Any, int, int]]) -> None:
+        for _, index, size in blocks:
+            self.counts[index].held -= size
+            self.counts[index].held_blocks -= 1
+
+    # -- what is known ---------------------------------------------------------------------
+
+    def reserved(self, index: int) -> int:
+        """Bytes that the pool has of device ``index``, which is current."""
+        found = int(self.pool.total_bytes()) + sum(int(p.total_bytes()) for p in self.private)
+        counts = self.counts[index]
+        counts.peak_reserved = max(counts.peak_reserved, found)
+        return found
+
+    def reset_peaks(self, index: int) -> None:
+        """Peaks of device ``index``, which is current, begin anew."""
+        self.counts[index].reset_peaks(self.reserved(index))
+
+    def reset_totals(self, index: int) -> None:
+        """Totals of device ``index`` begin anew; what is in use stays counted."""
+        counts = self.counts[index]
+        counts.allocated, counts.freed = counts.current, 0
+        counts.allocations, counts.frees = counts.allocations - counts.frees, 0
+        counts.retries = counts.failures = 0
+
+    def statistics(self, index: int) -> dict[str, int]:
+        """The counts of device ``index``, which is current, under PyTorch's names."""
+        counts, reserved = self.counts[index], self.reserved(index)
+        blocks = counts.allocations - counts.frees
+        found = {
+            "active.all.current": blocks + counts.held_blocks,
+            "active_bytes.all.current": counts.current + counts.held,
+            "active_bytes.all.peak": counts.peak_active,
+            "allocated_bytes.all.allocated": counts.allocated,
+            "allocated_bytes.all.current": counts.current,
+            "allocated_bytes.all.freed": counts.freed,
+            "allocated_bytes.all.peak": counts.peak,
+            "allocation.all.allocated": counts.allocations,
+            "allocation.all.current": blocks,
+            "allocation.all.freed": counts.frees,
+            "allocation.all.peak": counts.peak_blocks,
+            "inactive_split_bytes.all.current": reserved - counts.current - counts.held,
+            "num_alloc_retries": counts.retries,
+            "num_ooms": counts.failures,
+            "reserved_bytes.all.current": reserved,
+            "reserved_bytes.all.peak": counts.peak_reserved,
+        }
+        return dict(sorted(found.items()))

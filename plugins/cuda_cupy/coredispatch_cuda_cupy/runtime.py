@@ -1,0 +1,318 @@
+"""What ``cd.cuda`` asks of the backend: devices, memory, streams, copies, graphs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import ArgumentError
+from coredispatch_cuda_cupy import device_checks
+from coredispatch_cuda_cupy.detection import Detection
+from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
+from coredispatch_cuda_cupy.memory import Allocator
+from coredispatch_cuda_cupy.pinned import Pinned
+from coredispatch_cuda_cupy.streams import Streams
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """The part of the backend that is about the machine and not about arithmetic."""
+
+    cupy: Any
+    detection: Detection
+
+    def prepare(self) -> None:
+        """Memory, streams and graphs, where there is a device.
+
+        CuPy's allocator becomes the one that knows streams, unless the program has set one.
+        """
+        cuda, pool = self.cupy.cuda, self.cupy.get_default_memory_pool()
+        found = getattr(cuda.get_allocator(), "__self__", None)
+        #: whether memory comes from our allocator, and not from one that the program has set
+        self.owns_memory = found is pool or isinstance(found, Allocator)
+        if isinstance(found, Allocator):  # another backend of this process put it there
+            self.allocator = found
+        else:
+            self.allocator = Allocator(self.cupy, pool, self.detection.count)
+        if found is pool:
+            cuda.set_allocator(self.allocator.malloc)
+        self.pinned = Pinned(self.cupy)
+        self.streams = Streams(self.cupy, self.allocator)
+        self.pools = Pools(self.cupy, self.allocator)
+
+    # -- devices ---------------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        """Number of devices CUDA shows to this process."""
+        return self.detection.count
+
+    def device_name(self, index: int = 0) -> str:
+        """The name the driver gives the device; without one, why there is none."""
+        if self.cupy is None:
+            return str(self.detection.reason)
+        name = self.cupy.cuda.runtime.getDeviceProperties(index)["name"]
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def device_index(self, raw: Any) -> int:
+        """The device that holds ``raw``."""
+        return int(raw.device.id)
+
+    def current_device(self) -> int:
+        """The device that new tensors go to."""
+        self.check_device(None)
+        return int(self.cupy.cuda.runtime.getDevice())
+
+    def set_current_device(self, index: int) -> None:
+        """Make a device the one that new tensors go to."""
+        self.cupy.cuda.Device(index).use()
+
+    def properties(self, index: int) -> dict[str, Any]:
+        """The driver's details about a device, the common ones under PyTorch's names."""
+        details = dict(self.cupy.cuda.runtime.getDeviceProperties(index))
+        renamed = {
+            "totalGlobalMem": "total_memory",
+            "multiProcessorCount": "multi_processor_count",
+            "warpSize": "warp_size",
+            "l2CacheSize": "L2_cache_size",
+            "sharedMemPerBlock": "shared_memory_per_block",
+            "maxThreadsPerMultiProcessor": "max_threads_per_multi_processor",
+            "regsPerMultiprocessor": "regs_per_multiprocessor",
+            "integrated": "is_integrated",
+            "isMultiGpuBoard": "is_multi_gpu_board",
+        }
+        details = {renamed.get(name, name): value for name, value in details.items()}
+        return details | {"name": self.device_name(index)}
+
+    def architectures(self) -> list[str]:
+        """What NVRTC compiles kernels for, as ``sm_90``; one is compiled when it is used first."""
+        return [f"sm_{arch}" for arch in self.cupy.cuda.nvrtc.getSupportedArchs()]
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        """Whether one device can read the memory of another."""
+        return bool(self.cupy.cuda.runtime.deviceCanAccessPeer(index, peer))
+
+    def blas_handle(self) -> int:
+        """The address of the cuBLAS handle of the current device."""
+        return int(self.cupy.cuda.device.get_cublas_handle())
+
+    def solver_handle(self) -> int:
+        """The address of the cuSOLVER handle of the current device."""
+        return int(self.cupy.cuda.device.get_cusolver_handle())
+
+    def profile_start(self) -> None:
+        """Let the driver's profiler record."""
+        self.cupy.cuda.runtime.profilerStart()
+
+    def profile_stop(self) -> None:
+        """Let the driver's profiler record no longer."""
+        self.cupy.cuda.runtime.profilerStop()
+
+    def nvtx(self, name: str, *args: Any) -> Any:
+        """A function of CuPy's NVTX."""
+        return getattr(self.cupy.cuda.nvtx, name)(*args)
+
+    def set_float32_matmul_precision(self, precision: str) -> None:
+        """``"highest"`` multiplies in float32, ``"high"`` and ``"medium"`` in TF32."""
+        core = self.cupy._core
+        tf32 = precision != "highest"
+        kind = core.COMPUTE_TYPE_TF32 if tf32 else core.COMPUTE_TYPE_DEFAULT
+        core.set_compute_type(np.float32, kind)
+
+    # -- memory ----------------------------------------------------------------------------
+
+    def memory(self, index: int = 0) -> dict[str, int]:
+        """Bytes in use by arrays, held by the pool, free and present on the device."""
+        self.check_device(index)
+        with self.on(index):
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+            used = self.allocator.counts[index].current
+            if not self.owns_memory:
+                used = int(self.cupy.get_default_memory_pool().used_bytes())
+            return {
+                "allocated": used,
+                "reserved": self.allocator.reserved(index),
+                "free": int(free),
+                "total": int(total),
+            }
+
+    def memory_statistics(self, index: int) -> dict[str, int]:
+        """What was counted, under PyTorch's names.
+
+        Raises :class:`ArgumentError` where the program has set an allocator of its own.
+        """
+        self._own_memory("memory_stats")
+        with self.on(index):
+            return self.allocator.statistics(index)
+
+    def reset_memory_peaks(self, index: int) -> None:
+        """Let peaks begin with what there is now."""
+        with self.on(index):
+            self.allocator.reset_peaks(index)
+
+    def reset_memory_totals(self, index: int) -> None:
+        """Let the totals of what was allocated and freed begin anew."""
+        self.allocator.reset_totals(index)
+
+    def _own_memory(self, what: str) -> None:
+        if not self.owns_memory:
+            raise ArgumentError(
+                f"cuda.{what}: the program has set CuPy's allocator itself, which counts nothing",
+                fix="set no allocator before coredispatch is imported, or ask that allocator",
+            )
+
+    def set_memory_fraction(self, index: int, fraction: float) -> None:
+        """Limit the pool of a device to a part of its memory."""
+        with self.on(index):
+            self.cupy.get_default_memory_pool().set_limit(fraction=fraction)
+
+    def memory_fraction(self, index: int) -> float:
+        """The part of the device's memory that its pool may hold; 1.0 without a limit."""
+        with self.on(index):
+            limit = int(self.cupy.get_default_memory_pool().get_limit())
+            total = int(self.cupy.cuda.runtime.memGetInfo()[1])
+        return limit / total if limit else 1.0
+
+    def empty_cache(self) -> None:
+        """Give the unused blocks of the pools of all devices back."""
+        if self.cupy is None:
+            return
+        self.allocator.collect()
+        for index in range(self.device_count()):
+            with self.on(index):
+                self.allocator.reserved(index)  # a peak
+                self.cupy.get_default_memory_pool().free_all_blocks()
+        self.pinned.release()
+        self.cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def record_stream(self, raw: Any, stream: Any) -> None:
+        """``stream`` works with ``raw``: its memory is not used again before that is done."""
+        self.allocator.record(raw, stream)
+
+    # -- copies ----------------------------------------------------------------------------
+
+    def pin(self, array: Any) -> Any:
+        """A NumPy array in page-locked memory: itself where it lies there."""
+        self.check_device(None)
+        return self.pinned.copy(array)
+
+    def is_pinned(self, array: Any) -> bool:
+        """Whether a NumPy array lies in page-locked memory."""
+        return self.device_count() > 0 and self.pinned.holds(array)
+
+    def from_pinned(self, array: Any, non_blocking: bool) -> Any:
+        """A copy on the current device, made by the driver on the current stream."""
+        made = self.cupy.empty(array.shape, array.dtype)
+        stream = self.cupy.cuda.get_current_stream()
+        made.set(array, stream)
+        if non_blocking:
+            self.pinned.until(self._mark(stream), array)
+        else:
+            stream.synchronize()
+        return made
+
+    def to_host(self, raw: Any) -> Any:
+        """An array in page-locked memory that the current stream writes, later than this returns.
+
+        Wait for the stream, or an event behind this, before it is read.
+        """
+        with raw.device:
+            made = self.pinned.empty(raw.shape, np.dtype(raw.dtype))
+            if raw.size:
+                stream = self.cupy.cuda.get_current_stream()
+                made = raw.get(stream=stream, out=made, blocking=False)
+                self.pinned.until(self._mark(stream), made)
+        return made
+
+    def between_devices(self, raw: Any, index: int) -> Any:
+        """A copy on device ``index``, the current one; nothing waits but the two streams."""
+        if self.device_index(raw) == index:
+            return raw.copy()
+        cuda, target = self.cupy.cuda, self.cupy.cuda.get_current_stream()
+        with raw.device:
+            source, raw = cuda.get_current_stream(), self.cupy.ascontiguousarray(raw)
+            written = self._mark(source)
+        made = self.cupy.empty(raw.shape, raw.dtype)
+        if raw.size:
+            target.wait_event(written)
+            made.data.copy_from_device_async(raw.data, raw.nbytes, target)
+            source.wait_event(self._mark(target))  # what is freed there now is still being read
+        return made
+
+    def _mark(self, stream: Any) -> Any:
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    # -- streams, as CuPy's own objects ----------------------------------------------------
+
+    def make_stream(self, index: int, priority: int) -> Any:
+        """A stream of a device; of each priority there are 32, which are given in turn."""
+        return self.streams.make(index, priority)
+
+    def stream_priorities(self) -> tuple[int, int]:
+        """The least and the greatest priority."""
+        return self.streams.priorities()
+
+    def external_stream(self, index: int, address: int) -> Any:
+        """A stream around the driver's handle."""
+        return self.cupy.cuda.ExternalStream(address, index)
+
+    def current_stream(self, index: int) -> Any:
+        """The stream that this thread's work on a device is put on."""
+        return self.cupy.cuda.get_current_stream(index)
+
+    def default_stream(self, index: int) -> Any:
+        """The stream that is current at first."""
+        return self.cupy.cuda.Stream.null
+
+    def use_stream(self, index: int, stream: Any) -> None:
+        """Make a stream the current one of its device, for this thread."""
+        self.streams.use(stream, index)
+
+    def with_stream(self, index: int, stream: Any) -> AbstractContextManager[None]:
+        """A block in which a device and a stream of it are current, for this thread."""
+        return self.streams.current(stream, index)
+
+    def make_event(self, timing: bool, blocking: bool) -> Any:
+        """A new event on the current device."""
+        return self.cupy.cuda.Event(block=blocking, disable_timing=not timing)
+
+    def record_event(self, event: Any, stream: Any, index: int) -> None:
+        """Mark the present end of a stream of device ``index``."""
+        with self.on(index):
+            event.record(stream)
+
+    def elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events."""
+        return float(self.cupy.cuda.get_elapsed_time(start, end))
+
+    def synchronize(self, index: int = 0) -> None:
+        """Wait for all streams of the device; raises what its kernels found wrong."""
+        self.check_device(index)
+        with self.on(index):
+            self.cupy.cuda.Device(index).synchronize()
+            device_checks.raise_pending(self.cupy)
+        self.allocator.collect()
+
+    def wait_for(self, mark: Any, index: int) -> None:
+        """Wait for an event or a stream of device ``index``; raises what kernels found wrong."""
+        mark.synchronize()
+        with self.on(index):
+            device_checks.raise_pending(self.cupy)
+
+    # -- graphs ----------------------------------------------------------------------------
+
+    def make_graph(self) -> CapturedGraph:
+        """A graph into which nothing was captured yet."""
+        return CapturedGraph(self.cupy, self.pools)
+
+    def graph_pool(self) -> tuple[int, int]:
+        """A name for memory that graphs share."""
+        return self.pools.handle()
+
+    def is_capturing(self) -> bool:
+        """Whether the current stream is being captured."""
+        return bool(self.cupy.cuda.get_current_stream().is_capturing())

@@ -1,0 +1,364 @@
+"""Memory, streams, events and pinned memory over the stand-in, whose streams run late."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy_stand_in import MACHINE, make_cupy
+
+import coredispatch as cd
+from coredispatch_cuda_cupy.memory import Allocator
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def late(stand_in):
+    """The stand-in with work that waits until something synchronizes with it."""
+    MACHINE.delay()
+    return stand_in
+
+
+def filled(value, size=4):
+    return cd.full((size,), float(value), device="cuda")
+
+
+# -- blocks ------------------------------------------------------------------------------------
+
+
+def test_a_freed_block_is_not_used_again_before_the_other_stream_is_done(late):
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    x = filled(2)
+    side.wait_stream(main)
+    with cd.cuda.stream(side):
+        y = x * 3
+    del x  # y has not been computed
+    other = filled(7)
+    main.synchronize()
+    side.synchronize()
+    assert y.cpu().tolist() == [6] * 4
+    assert other.cpu().tolist() == [7] * 4
+
+
+def test_a_block_made_on_a_side_stream_and_read_on_the_main_one_is_kept_too(late):
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    with cd.cuda.stream(side):
+        y = filled(5)
+    main.wait_stream(side)
+    z = y + 1
+    del y
+    with cd.cuda.stream(side):
+        over = filled(9)
+    side.synchronize()
+    assert z.cpu().tolist() == [6] * 4
+    assert over.cpu().tolist() == [9] * 4
+
+
+def test_a_block_is_used_again_once_the_streams_are_done(late):
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    x = filled(2)
+    place = x.data_ptr()
+    side.wait_stream(main)
+    with cd.cuda.stream(side):
+        y = x * 3
+    del x
+    stats = cd.cuda.memory_stats()
+    assert stats["active_bytes.all.current"] - stats["allocated_bytes.all.current"] == 512
+    held = filled(7)
+    assert held.data_ptr() != place
+    cd.cuda.synchronize()
+    again = filled(8)
+    assert again.data_ptr() == place
+    assert y.cpu().tolist() == [6] * 4
+
+
+def test_with_one_stream_no_block_waits_and_no_event_is_made(late, monkeypatch):
+    made = []
+    event = late.cupy.cuda.Event
+    monkeypatch.setattr(late.cupy.cuda, "Event", lambda **k: made.append(1) or event(**k))
+    x = filled(1)
+    place = x.data_ptr()
+    del x
+    assert filled(2).data_ptr() == place
+    with cd.cuda.stream(cd.cuda.Stream()):  # temporaries of one stream, while it is current
+        a = filled(1)
+        place = a.data_ptr()
+        del a
+        assert filled(2).data_ptr() == place
+    assert not made
+
+
+def test_streams_that_cannot_be_known_of_are_told(late):
+    side = late.cupy.cuda.Stream(non_blocking=True)  # CuPy's own, and nothing is allocated on it
+    x, out = filled(2), filled(0)
+    cd.cuda.synchronize()
+    with side:
+        late.cupy.multiply(x.raw, 3, out=out.raw)
+    x.record_stream(cd.cuda.Stream.of(side, 0))
+    del x
+    over = filled(7)
+    cd.cuda.current_stream().synchronize()
+    side.synchronize()
+    assert out.cpu().tolist() == [6] * 4
+    assert over.cpu().tolist() == [7] * 4
+
+
+def test_each_thread_has_a_current_stream_of_its_own(late):
+    side, seen = cd.cuda.Stream(), []
+    with cd.cuda.stream(side):
+        thread = threading.Thread(target=lambda: seen.append(cd.cuda.current_stream()))
+        thread.start()
+        thread.join()
+        assert cd.cuda.current_stream() == side
+    assert seen == [cd.cuda.default_stream()]
+
+
+PROGRAMS = st.lists(
+    st.tuples(st.sampled_from(["make", "use", "drop", "switch", "join"]), st.integers(0, 3)),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS)
+def test_programs_that_wait_where_they_must_compute_what_one_stream_computes(program):
+    """Streams wait for each other before they read; blocks are freed at any time."""
+    cupy, _ = make_cupy(1, "14.2.0")
+    allocator = Allocator(cupy, cupy.get_default_memory_pool(), 1)
+    cupy.cuda.set_allocator(allocator.malloc)
+    MACHINE.delay()
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    streams.append(cupy.cuda.Stream.null)
+    current, arrays, results = streams[-1], [], []
+    for step, n in program:
+        with current:
+            allocator.noticed(current, 0)
+            if step == "make":
+                arrays.append((cupy.full(4, float(n)), current, float(n)))
+            elif step == "use" and arrays:
+                x, home, value = arrays[n % len(arrays)]
+                current.wait_event(home.record())
+                results.append((x + 1, current, value + 1))
+            elif step == "drop" and arrays:
+                del arrays[n % len(arrays)]
+            elif step == "join":
+                current.synchronize()
+        x = None
+        if step == "switch":
+            current = streams[n]
+    for stream in reversed(streams):
+        stream.synchronize()
+    for array, _, value in results + arrays:
+        assert array.get().tolist() == [value] * 4
+
+
+# -- counts ------------------------------------------------------------------------------------
+
+
+def test_memory_in_use_and_at_its_peak(stand_in):
+    base = cd.cuda.memory_allocated()
+    x = cd.zeros(MIB, dtype=cd.uint8, device="cuda")
+    assert cd.cuda.memory_allocated() - base == MIB
+    assert cd.cuda.max_memory_allocated() >= base + MIB
+    del x
+    assert cd.cuda.memory_allocated() == base
+    assert cd.cuda.memory_reserved() >= MIB
+    cd.cuda.reset_peak_memory_stats()
+    assert cd.cuda.max_memory_allocated() == base
+    stats = cd.cuda.memory_stats()
+    assert (
+        stats["allocation.all.allocated"] - stats["allocation.all.freed"]
+        == (stats["allocation.all.current"])
+    )
+    assert cd.cuda.memory_stats_as_nested_dict()["reserved_bytes"]["all"]["current"] >= MIB
+    cd.cuda.empty_cache()
+    assert cd.cuda.memory_reserved() < MIB <= cd.cuda.max_memory_reserved()
+    cd.cuda.reset_accumulated_memory_stats()
+    assert cd.cuda.memory_stats()["allocated_bytes.all.freed"] == 0
+    assert "Allocated memory" in cd.cuda.memory_summary()
+    assert "Tot Freed" not in cd.cuda.memory_summary(abbreviated=True)
+    assert cd.cuda.mem_get_info()[1] == MACHINE.capacity
+    assert cd.accelerator.max_memory_allocated() == cd.cuda.max_memory_allocated()
+
+
+def test_devices_are_counted_apart(stand_in):
+    if stand_in.device_count() < 2:
+        pytest.skip("the stand-in has one device here")
+    before = cd.cuda.memory_allocated(0), cd.cuda.memory_allocated(1)
+    x = cd.zeros(MIB, dtype=cd.uint8, device="cuda:1")
+    assert cd.cuda.memory_allocated("cuda:1") == before[1] + MIB
+    assert cd.cuda.memory_allocated("cuda:0") == before[0]
+    del x
+
+
+def test_an_exhausted_device_says_who_holds_what_and_what_helps(stand_in):
+    model = cd.nn.Linear(1024, 1024, device="cuda")
+    model(cd.ones(1, 1024, device="cuda")).sum().backward()
+    kept = [cd.zeros(6 * MIB, device="cuda") for _ in range(2)]
+    before = cd.cuda.memory_allocated()
+    with pytest.raises(cd.cuda.OutOfMemoryError) as caught:
+        cd.zeros(25 * MIB, device="cuda")
+    text = str(caught.value)
+    assert isinstance(caught.value, RuntimeError)
+    for part in (
+        r"CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 64",
+        r"parameters 4.00 MiB; gradients 4.00 MiB; 2 x float32\[6291456\] 48.00 MiB",
+        r"fix: use smaller batches",
+    ):
+        assert re.search(part, text), (part, text)
+    assert cd.cuda.memory_allocated() == before
+    assert cd.cuda.memory_stats()["num_ooms"] == 1
+    del kept
+    cd.cuda.set_per_process_memory_fraction(0.25)
+    try:
+        with pytest.raises(
+            cd.cuda.OutOfMemoryError, match=r"allows 16.00 MiB[\s\S]*allow more with"
+        ):
+            cd.zeros(5 * MIB, device="cuda")
+    finally:
+        cd.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_memory_that_streams_keep_is_waited_for_before_the_device_is_exhausted(late):
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    x = cd.zeros(10 * MIB, device="cuda")
+    side.wait_stream(main)
+    with cd.cuda.stream(side):
+        y = x[:1] + 1
+    del x
+    again = cd.zeros(10 * MIB, device="cuda")
+    assert cd.cuda.memory_stats()["num_alloc_retries"] == 1
+    assert "Event.synchronize" in MACHINE.syncs
+    assert y.cpu().tolist() == [1]
+    del again
+
+
+def test_an_allocator_that_the_program_has_set_stays(stand_in):
+    import coredispatch_cuda_cupy as plugin
+
+    cuda = stand_in.cupy.cuda
+    own = cuda.MemoryPool()
+    cuda.set_allocator(own.malloc)
+    other = plugin.CudaBackend(plugin.Detection(stand_in.cupy, 1))
+    assert not other.owns_memory and cuda.get_allocator() == own.malloc
+    with pytest.raises(cd.plugin.ArgumentError, match="set CuPy's allocator itself"):
+        other.memory_statistics(0)
+
+
+# -- streams and events ------------------------------------------------------------------------
+
+
+def test_events_order_streams_and_take_the_time(late):
+    side, start, end = cd.cuda.Stream(), cd.cuda.Event(True), cd.cuda.Event(enable_timing=True)
+    with pytest.raises(ValueError, match="must be recorded"):
+        start.elapsed_time(end)
+    start.record()
+    x = filled(1)
+    side.wait_event(cd.cuda.current_stream().record_event())
+    with cd.cuda.stream(side):
+        y = x + 1
+        end.record()
+    with pytest.raises(ValueError, match="must be completed"):
+        start.elapsed_time(end)
+    assert not end.query() and not side.query()
+    end.synchronize()
+    assert end.query() and start.elapsed_time(end) > 0
+    assert y.raw.view(np.ndarray).tolist() == [2] * 4
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        start.elapsed_time(cd.cuda.Event())
+    with side:
+        assert cd.cuda.current_stream() == side
+    assert cd.cuda.current_stream() == cd.cuda.default_stream()
+
+
+def test_streams_are_made_once_and_given_in_turn(stand_in):
+    streams = [cd.cuda.Stream() for _ in range(33)]
+    assert streams[0] == streams[32] and len(set(streams)) == 32
+    if stand_in.cupy.__version__ >= "14":
+        assert cd.cuda.Stream.priority_range() == (0, -5)
+    assert cd.cuda.Stream(priority=-1).raw.priority == -1
+    assert cd.cuda.Stream(priority=-1) not in streams
+
+
+# -- copies ------------------------------------------------------------------------------------
+
+
+def test_pinned_memory(stand_in):
+    x = cd.arange(4.0)
+    assert not x.is_pinned()
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and pinned.pin_memory() is pinned and pinned[1:].is_pinned()
+    assert pinned.untyped_storage().is_pinned() and x.untyped_storage().pin_memory().is_pinned()
+    assert pinned.tolist() == x.tolist() and not pinned.requires_grad
+    assert cd.zeros(3, pin_memory=True).is_pinned() and cd.tensor([1], pin_memory=True).is_pinned()
+    assert not cd.zeros(3, device="cuda", pin_memory=True).is_pinned()
+    assert cd.tensor([1.5, 2], dtype=cd.bfloat16).pin_memory().tolist() == [1.5, 2]
+    with pytest.raises(cd.OpError, match="only dense CPU tensors"):
+        x.to("cuda").pin_memory()
+
+
+def test_copies_from_pinned_memory_wait_only_when_asked_to(late):
+    host = cd.arange(4.0).pin_memory()
+    MACHINE.syncs.clear()
+    x = host.to("cuda", non_blocking=True)
+    assert MACHINE.syncs == []
+    assert x.raw.view(np.ndarray).tolist() != [0, 1, 2, 3]  # it has not been copied
+    cd.cuda.current_stream().synchronize()
+    assert x.raw.view(np.ndarray).tolist() == [0, 1, 2, 3]
+    MACHINE.syncs.clear()
+    y = host.to("cuda")
+    host.zero_()
+    assert y.cpu().tolist() == [0, 1, 2, 3]
+    assert "Stream.synchronize" in MACHINE.syncs
+    z = cd.arange(4.0).to("cuda")  # staged: the tensor may go at once
+    assert z.cpu().tolist() == [0, 1, 2, 3]
+
+
+def test_pinned_memory_is_not_used_again_before_the_copy_is_done(late):
+    host = cd.arange(4.0).pin_memory()
+    x = host.to("cuda", non_blocking=True)
+    del host
+    other = cd.full((4,), 9.0).pin_memory()
+    assert x.cpu().tolist() == [0, 1, 2, 3]
+    del other
+    late.pinned.release()
+    assert cd.full((4,), 8.0).pin_memory().is_pinned()
+
+
+def test_copies_to_main_memory_that_do_not_wait(late):
+    x = filled(3) + 0.125
+    MACHINE.syncs.clear()
+    host = x.to("cpu", non_blocking=True)
+    assert host.is_pinned() and MACHINE.syncs == []
+    assert host.tolist() != [3.125] * 4
+    cd.cuda.current_stream().synchronize()
+    assert host.tolist() == [3.125] * 4
+    assert x.t().to("cpu", non_blocking=True).shape == (4,)
+    assert cd.zeros(0, device="cuda").to("cpu", non_blocking=True).shape == (0,)
+
+
+def test_a_loader_pins_its_batches(stand_in):
+    dataset = cd.utils.data.TensorDataset(cd.arange(6.0), cd.arange(6))
+    for x, y in cd.utils.data.DataLoader(dataset, batch_size=3, pin_memory=True):
+        assert x.is_pinned() and y.is_pinned()
+        assert x.to("cuda", non_blocking=True).cpu().tolist() == x.tolist()
+
+
+def test_copies_between_devices_order_both_streams(late):
+    if late.device_count() < 2:
+        pytest.skip("the stand-in has one device here")
+    x = filled(3)
+    MACHINE.syncs.clear()
+    there = x.to("cuda:1")
+    del x
+    over = filled(9)
+    assert MACHINE.syncs == []
+    assert there.cpu().tolist() == [3] * 4
+    assert over.cpu().tolist() == [9] * 4
+    wide = cd.ones(3, 2, device="cuda").t()
+    assert wide.to("cuda:1").cpu().tolist() == wide.cpu().tolist()
