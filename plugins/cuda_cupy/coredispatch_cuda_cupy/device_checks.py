@@ -12,15 +12,16 @@ Only the first problem since the last read is kept.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DimError
+from coredispatch.plugin import ArgumentError, DimError
 
-__all__ = ["CLASS", "INDEX", "ROW", "finish", "flag", "raise_pending"]
+__all__ = ["CLASS", "INDEX", "PROBABILITY", "ROW", "finish", "flag", "raise_pending"]
 
 #: environment variable; ``1`` reads the flag after each kernel that checks values
 VARIABLE = "COREDISPATCH_CHECK"
@@ -44,12 +45,23 @@ def _no_class(op: str, value: int, low: int, high: int) -> Exception:
     return DimError(f"{op}: target {value} is out of bounds for {high + 1} classes", fix=fix)
 
 
+def _no_probability(op: str, bits: int, low: int, which: int) -> Exception:
+    (value,) = struct.unpack("<d", struct.pack("<q", bits))
+    name = ("input", "target")[which]
+    fix = "use binary_cross_entropy_with_logits for logits" if name == "input" else None
+    return ArgumentError(
+        f"{op}: all elements of {name} must be between 0 and 1, and one is {value:.6g}",
+        fix=fix or "give probabilities, or 0 and 1",
+    )
+
+
 #: kinds of problems, as the kernels write them
-INDEX, ROW, CLASS = 1, 2, 3
+INDEX, ROW, CLASS, PROBABILITY = 1, 2, 3, 4
 _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     INDEX: _out_of_bounds,
     ROW: _no_row,
     CLASS: _no_class,
+    PROBABILITY: _no_probability,
 }
 
 
@@ -105,8 +117,9 @@ def raise_pending(cupy: Any) -> None:
     a kernel that checks values was launched since the last call, and nothing otherwise. What runs
     on other streams and is not done yet is asked about again the next time.
 
-    Raises :class:`~coredispatch.plugin.DimError`, an ``IndexError``, for an index out of range. The
-    flag is cleared by that.
+    Raises :class:`~coredispatch.plugin.DimError`, an ``IndexError``, for an index out of range, and
+    :class:`~coredispatch.plugin.ArgumentError` for a number that is no probability. The flag is
+    cleared by that.
     """
     if not _devices:
         return

@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 if find_spec("coredispatch_cuda_cupy") is None:  # not installed: test the checkout
     sys.path.append(str(Path(__file__).parents[1]))
 
+from kernel_fixtures import library, on_host
 from numpy_stand_in import MACHINE, make_cupy, module_for
+
+__all__ = ["cuda", "key_cuda_is_free", "library", "on_host", "stand_in"]
 
 
 @pytest.fixture(scope="session")

@@ -131,3 +131,8 @@ template <typename V> static V atomicMax(V* place, V value) {
 }
 static float __int_as_float(int bits) { float x; std::memcpy(&x, &bits, 4); return x; }
 static int __float_as_int(float x) { int bits; std::memcpy(&bits, &x, 4); return bits; }
+static long long __double_as_longlong(double x) {
+    long long bits;
+    std::memcpy(&bits, &x, 8);
+    return bits;
+}

@@ -5,25 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernel_fixtures import DTYPES, EDGES, library, on_host
+from kernel_fixtures import DTYPES, EDGES, close
 
 import coredispatch as cd
 
-__all__ = ["library", "on_host"]
 F = cd.nn.functional
 pytestmark = [
     pytest.mark.once,
     pytest.mark.parametrize("stand_in", [(2, "14.2.0")], ids=[""], indirect=True),
 ]
-LOOSE = {cd.float16: (5e-3, 2e-2), cd.bfloat16: (3e-2, 1e-1)}
-
-
-def close(dtype: Any, scale: float = 1.0) -> dict[str, float]:
-    """Tolerances for sums of many rounded products."""
-    if dtype in LOOSE:
-        return {"rtol": LOOSE[dtype][0], "atol": LOOSE[dtype][1] * scale}
-    tight = 1e-12 if dtype is cd.float64 else 1e-5
-    return {"rtol": 10 * tight, "atol": 10 * tight * scale}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

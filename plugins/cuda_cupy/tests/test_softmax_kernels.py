@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernel_fixtures import DTYPES, EDGES, library, on_host
+from kernel_fixtures import DTYPES, EDGES, close
 
 import coredispatch as cd
 
-__all__ = ["library", "on_host"]
 pytestmark = [
     pytest.mark.once,
     pytest.mark.parametrize("stand_in", [(2, "14.2.0")], ids=[""], indirect=True),
@@ -31,8 +30,8 @@ def test_rows_and_columns_around_the_borders_of_blocks(
         on_host(lambda x, op=op: op(x, 0), rows.t().contiguous())
     for name in BACKWARD:
         op = getattr(cd.ops, name)
-        on_host(lambda g, y, op=op: op(g, y, 1), rows, rows.softmax(1))
-        on_host(lambda g, y, op=op: op(g, y, 1), columns, columns.softmax(1))
+        for x in (rows, columns):
+            on_host(lambda g, y, op=op: op(g, y, 1), x, x.softmax(1), **close(dtype))
 
 
 @pytest.mark.parametrize("name", FORWARD)

@@ -19,7 +19,7 @@ __all__ = ["MODULES", "PRIORITY", "TEXTS", "kernels"]
 #: above the kernels over CuPy, which have 0
 PRIORITY = 10
 #: the modules that launch kernels
-MODULES = ("softmax", "norms", "batch_norm", "indexing")
+MODULES = ("softmax", "norms", "batch_norm", "indexing", "losses")
 #: the texts, and the element types that they are compiled for
 TEXTS = {
     "softmax": FLOATS,
@@ -28,6 +28,7 @@ TEXTS = {
     "moving": tuple(f"word{size}" for size in WORDS),
     "adding": ADDED,
     "checks": ("int64",),
+    "losses": FLOATS,
 }
 
 

@@ -136,6 +136,10 @@ struct Check {
         flag[3] = low;
         flag[4] = high;
     }
+    // A number out of bounds, of argument `which`.
+    __device__ void report_number(double x, i64 which) const {
+        report(__double_as_longlong(x), which);
+    }
     // An index counted from the front; -1 for one that is out of bounds, which is reported.
     __device__ i64 place(i64 k, i64 n) const {
         if (k < low || k >= n) {

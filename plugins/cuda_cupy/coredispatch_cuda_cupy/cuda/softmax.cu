@@ -1,5 +1,4 @@
-// softmax, log_softmax and their gradients along one dimension. The lines of 256 threads' columns
-// need a pad of 256 elements.
+// softmax, log_softmax and their gradients along one dimension.
 
 template <bool ROWS, bool LOG>
 __device__ void forward(const E* x, E* out, i64 outer, i64 n, i64 inner, A* pad) {
@@ -36,39 +35,33 @@ __device__ void backward(const E* grad, const E* y, E* out, i64 outer, i64 n, i6
     }
 }
 
-extern "C" __global__ void softmax_rows(const E* x, E* out, i64 outer, i64 n, i64 inner) {
-    __shared__ A pad[32];
-    forward<true, false>(x, out, outer, n, inner, pad);
-}
-extern "C" __global__ void softmax_columns(const E* x, E* out, i64 outer, i64 n, i64 inner) {
+extern "C" __global__ void softmax(const E* x, E* out, i64 outer, i64 n, i64 inner) {
     __shared__ A pad[256];
-    forward<false, false>(x, out, outer, n, inner, pad);
+    if (inner == 1)
+        forward<true, false>(x, out, outer, n, inner, pad);
+    else
+        forward<false, false>(x, out, outer, n, inner, pad);
 }
-extern "C" __global__ void log_softmax_rows(const E* x, E* out, i64 outer, i64 n, i64 inner) {
-    __shared__ A pad[32];
-    forward<true, true>(x, out, outer, n, inner, pad);
-}
-extern "C" __global__ void log_softmax_columns(const E* x, E* out, i64 outer, i64 n, i64 inner) {
+extern "C" __global__ void log_softmax(const E* x, E* out, i64 outer, i64 n, i64 inner) {
     __shared__ A pad[256];
-    forward<false, true>(x, out, outer, n, inner, pad);
+    if (inner == 1)
+        forward<true, true>(x, out, outer, n, inner, pad);
+    else
+        forward<false, true>(x, out, outer, n, inner, pad);
 }
-extern "C" __global__ void softmax_backward_rows(
-    const E* grad, const E* y, E* out, i64 outer, i64 n, i64 inner) {
-    __shared__ A pad[32];
-    backward<true, false>(grad, y, out, outer, n, inner, pad);
-}
-extern "C" __global__ void softmax_backward_columns(
+extern "C" __global__ void softmax_backward(
     const E* grad, const E* y, E* out, i64 outer, i64 n, i64 inner) {
     __shared__ A pad[256];
-    backward<false, false>(grad, y, out, outer, n, inner, pad);
+    if (inner == 1)
+        backward<true, false>(grad, y, out, outer, n, inner, pad);
+    else
+        backward<false, false>(grad, y, out, outer, n, inner, pad);
 }
-extern "C" __global__ void log_softmax_backward_rows(
-    const E* grad, const E* y, E* out, i64 outer, i64 n, i64 inner) {
-    __shared__ A pad[32];
-    backward<true, true>(grad, y, out, outer, n, inner, pad);
-}
-extern "C" __global__ void log_softmax_backward_columns(
+extern "C" __global__ void log_softmax_backward(
     const E* grad, const E* y, E* out, i64 outer, i64 n, i64 inner) {
     __shared__ A pad[256];
-    backward<false, true>(grad, y, out, outer, n, inner, pad);
+    if (inner == 1)
+        backward<true, true>(grad, y, out, outer, n, inner, pad);
+    else
+        backward<false, true>(grad, y, out, outer, n, inner, pad);
 }

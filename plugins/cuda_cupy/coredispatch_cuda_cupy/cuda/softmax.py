@@ -25,9 +25,8 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         out = cupy.empty(first.shape, first.dtype)
         if first.size:
             grid, block = line_grid(*spans)
-            kernel = f"{name}_rows" if spans[2] == 1 else f"{name}_columns"
             arrays = [dense(cupy, x) for x in given]
-            launch(kernel, first.dtype, grid, block, (*arrays, out, *spans))
+            launch(name, first.dtype, grid, block, (*arrays, out, *spans))
         return out
 
     def converted(x: Any, dtype: Any) -> Any:
