@@ -227,6 +227,8 @@ class RawEntry(Entry):
         n = len(raws)
         if self.kernel_context is not None:
             out = self.kernel_context.call(self.fn, raws)
+        elif n == 2:
+            out = self.fn(raws[0], raws[1])
         elif n == 3:
             out = self.fn(raws[0], raws[1], raws[2])
         elif n == 4:
