@@ -1,7 +1,8 @@
-"""Random numbers drawn on the device by cuRAND, in streams that can be saved and restored."""
+"""Random numbers drawn on the device, in streams that can be saved and restored."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,40 @@ from coredispatch.plugin import ArgumentError
 
 __all__ = ["DeviceStream"]
 
+_OFFSET = 8  # bytes of a state before those of cuRAND
+
 
 class DeviceStream:
     """CuPy's generator (cuRAND XORWOW) with the methods that coredispatch draws with.
 
     The same seed gives the same numbers on devices with equally many multiprocessors: cuRAND
-    keeps one state for each thread, and CuPy runs as many as fill the device.
+    keeps one state for each thread, and CuPy runs as many as fill the device. Dropout draws by
+    Philox instead, whose numbers are a function of seed and offset on every device
+    (:meth:`next_draw`).
     """
 
     def __init__(self, cupy: Any, seed: int) -> None:
         self._cupy = cupy
-        self._generator = cupy.random.default_rng(seed)
+        self._seed = seed
+        self._offset = 0
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def _generator(self) -> Any:
+        """CuPy's, whose states are made when it is used first."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._cupy.random.default_rng(self._seed)
+            return self._made
+
+    def next_draw(self) -> tuple[int, int]:
+        """Seed and offset for one draw by Philox, as signed 64-bit numbers."""
+        with self._lock:
+            offset = self._offset
+            self._offset += 1
+        seed = self._seed
+        return seed - (1 << 64) if seed >> 63 else seed, offset
 
     def random(self, size: tuple[int, ...], dtype: Any) -> Any:
         """Uniform numbers in [0, 1), float32 or float64."""
@@ -40,18 +64,27 @@ class DeviceStream:
         return self._cupy.argsort(self._generator.random((n,), dtype=np.float64))
 
     def state(self) -> bytes:
-        """The states of all threads of the generator."""
-        return bytes(self._cupy.asnumpy(self._generator.bit_generator._state).tobytes())
+        """The offset of Philox, and the states of all threads of CuPy's generator, if it is used."""
+        offset = self._offset.to_bytes(_OFFSET, "little")
+        if self._made is None:
+            return offset
+        return offset + bytes(self._cupy.asnumpy(self._made.bit_generator._state).tobytes())
 
     def restore(self, state: bytes) -> None:
         """Go on from where :meth:`state` was taken.
 
         Raises :class:`ArgumentError` for a state taken on a device of another size.
         """
-        own = self._generator.bit_generator._state
-        if len(state) != own.nbytes:
-            raise ArgumentError(
-                f"this random state has {len(state)} bytes, this device needs {own.nbytes}",
-                fix="restore it on the kind of device it was saved on, or seed anew",
-            )
-        own[...] = self._cupy.asarray(np.frombuffer(state, dtype=np.int8))
+        offset, rest = state[:_OFFSET], state[_OFFSET:]
+        if rest or len(offset) != _OFFSET:
+            own = self._generator.bit_generator._state
+            if len(rest) != own.nbytes:
+                raise ArgumentError(
+                    f"this random state has {len(state)} bytes, this device needs "
+                    f"{_OFFSET + own.nbytes}",
+                    fix="restore it on the kind of device it was saved on, or seed anew",
+                )
+            own[...] = self._cupy.asarray(np.frombuffer(rest, dtype=np.int8))
+        else:
+            self._made = None
+        self._offset = int.from_bytes(offset, "little")

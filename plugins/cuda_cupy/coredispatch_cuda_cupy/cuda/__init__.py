@@ -13,13 +13,24 @@ from typing import Any
 
 from coredispatch_cuda_cupy.cuda.indexing import ADDED
 from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
+from coredispatch_cuda_cupy.cuda.scans import SCANNED
 
 __all__ = ["MODULES", "PRIORITY", "TEXTS", "kernels"]
 
 #: above the kernels over CuPy, which have 0
 PRIORITY = 10
 #: the modules that launch kernels
-MODULES = ("softmax", "norms", "batch_norm", "indexing", "losses")
+MODULES = (
+    "softmax",
+    "norms",
+    "batch_norm",
+    "indexing",
+    "losses",
+    "dropout",
+    "optim_steps",
+    "scans",
+    "pooling",
+)
 #: the texts, and the element types that they are compiled for
 TEXTS = {
     "softmax": FLOATS,
@@ -29,6 +40,10 @@ TEXTS = {
     "adding": ADDED,
     "checks": ("int64",),
     "losses": FLOATS,
+    "dropout": FLOATS,
+    "optim_steps": FLOATS,
+    "scans": SCANNED,
+    "pooling": FLOATS,
 }
 
 

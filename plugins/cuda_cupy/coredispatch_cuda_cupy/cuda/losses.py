@@ -77,7 +77,7 @@ def _classes(cupy: Any, launcher: _Launcher) -> dict[str, Callable[..., Any]]:
         if is_index(target):
             counted = cupy.empty(losses.shape, wide(own))
             flagged = launcher.flagged("cross_entropy", checks.CLASS)
-            arrays = (x, as_index(cupy, target), weights, losses, counted)
+            arrays: tuple[Any, ...] = (x, as_index(cupy, target), weights, losses, counted)
             given = (*arrays, *sizes, ignore_index, smoothing, *flagged)
             launcher.over_lines("classes", own, sizes, given)
             checks.finish(cupy)

@@ -1,0 +1,115 @@
+"""Optimizer steps and cumulative sums and products on the host, beside float64 on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernel_fixtures import DTYPES, EDGES, close
+
+import coredispatch as cd
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.parametrize("stand_in", [(2, "14.2.0")], ids=[""], indirect=True),
+]
+ADAM = [
+    (False, 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
+    (False, 1, 0.01, 0.9, 0.999, 1e-8, 0.1, True, False),
+    (True, 7, 0.01, 0.8, 0.9, 1e-6, 0.1, False, True),
+]
+SGD = [
+    (False, 0.1, 0.0, 0.0, 0.01, False, False, True),
+    (True, 0.1, 0.9, 0.0, 0.0, False, False, False),
+    (True, 0.1, 0.9, 0.1, 0.01, False, True, True),
+    (True, 0.1, 0.9, 0.0, 0.0, True, False, False),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("options", ADAM)
+def test_adam(on_host: Any, options: Any, dtype: Any) -> None:
+    amsgrad, *numbers = options
+
+    def program(p: Any, g: Any, m: Any, v: Any, top: Any) -> Any:
+        changed = [x.clone() for x in (p, m, v, top)]
+        cd.ops.adam_step(changed[0], g, *changed[1:3], changed[3] if amsgrad else None, *numbers)
+        return changed
+
+    for shape in ((257,), (5, 7), (0,), ()):
+        given = [cd.randn(shape, dtype=dtype) for _ in range(3)]
+        given += [cd.rand(shape, dtype=dtype) + 0.1 for _ in range(2)]
+        on_host(program, *given, launches=int(0 not in shape), **close(dtype, 0.2))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("options", SGD)
+def test_sgd(on_host: Any, options: Any, dtype: Any) -> None:
+    has_buffer, *numbers = options
+
+    def program(p: Any, g: Any, b: Any) -> Any:
+        p, b = p.clone(), b.clone()
+        cd.ops.sgd_step(p, g, b if has_buffer else None, *numbers)
+        return p, b
+
+    given = [cd.randn(33, 9, dtype=dtype) for _ in range(3)]
+    on_host(program, *given, **close(dtype))
+
+
+def test_a_first_step_does_not_read_the_buffer(on_host: Any) -> None:
+    p, g = cd.ones(4).to("cuda"), cd.ones(4).to("cuda")
+    b = cd.full((4,), float("nan")).to("cuda")
+    cd.ops.sgd_step(p, g, b, 0.1, 0.9, 0.0, 0.0, False, False, True)
+    assert b.cpu().tolist() == [1.0] * 4
+
+
+def test_what_kernels_do_not_take_is_stepped_as_before(on_host: Any) -> None:
+    def program(p: Any, g: Any) -> Any:
+        p = p.clone()
+        cd.ops.sgd_step(p.t(), g, None, 0.1, 0.0, 0.0, 0.0, False, False, True)
+        return p
+
+    on_host(program, cd.randn(3, 4), cd.randn(4, 3), launches=0)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_optimizers_take_one_kernel_for_each_parameter(on_host: Any, name: str) -> None:
+    results = []
+    for device in ("cpu", "cuda"):
+        cd.manual_seed(1)
+        model = cd.nn.Linear(5, 3).to(device)
+        optimizer = getattr(cd.optim, name)(model.parameters(), lr=0.1)
+        x = cd.randn(8, 5).to(device)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            before = on_host.library.launches
+            optimizer.step()
+            assert on_host.library.launches - before == (2 if device == "cuda" else 0)
+        results.append([p.detach().cpu() for p in model.parameters()])
+    for got, wanted in zip(*results, strict=True):
+        cd.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, cd.int64], ids=str)
+@pytest.mark.parametrize("length", EDGES)
+def test_scans(on_host: Any, length: int, dtype: Any) -> None:
+    if dtype.is_floating_point:
+        x = (cd.rand(3, length, dtype=cd.float64) * 0.1 + 0.95).to(dtype)
+    else:
+        x = cd.randint(-3, 4, (3, length))
+    near = close(dtype, 0.05 * length) if dtype.is_floating_point else {}
+    for scan in (cd.cumsum, cd.cumprod):
+        on_host(lambda x, scan=scan: scan(x, 1), x, **near)
+        on_host(lambda x, scan=scan: scan(x, 0), x.t(), **near)
+        on_host(lambda x, scan=scan: scan(x, 1), x.view(3, length, 1).expand(3, length, 4), **near)
+
+
+def test_special_values_and_what_is_left_to_others(on_host: Any) -> None:
+    inf, nan = float("inf"), float("nan")
+    on_host(lambda x: x.cumsum(0), cd.tensor([1.0, inf, 2, -inf, 3]))
+    on_host(lambda x: x.cumprod(0), cd.tensor([1.0, 0, inf, 2, nan, 1]))
+    on_host(lambda x: x.cumsum(0), cd.randn(5000), launches=0, **close(cd.float32, 10))
+    on_host(lambda x: x.cumsum(0), cd.tensor([True, False]), launches=0)
+    on_host(lambda x: x.cumsum(0, dtype=cd.float64), cd.randn(5), launches=0, **close(cd.float32))
+    on_host(lambda x: x.cumsum(1), cd.zeros(0, 3), launches=0)
