@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from . import lbfgs as lbfgs
     from . import line_search as line_search
     from . import nadam as nadam
+    from . import on_device as on_device
     from . import optimizer as optimizer
     from . import radam as radam
     from . import rmsprop as rmsprop

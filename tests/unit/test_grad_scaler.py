@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import coredispatch as cd
 
@@ -97,3 +100,81 @@ def test_two_optimizers_share_an_update() -> None:
     scaler.step(second)
     scaler.update()
     assert other.tolist() == [1] and scaler.get_scale() == 2.0
+
+
+def test_what_needs_a_scaled_loss_first() -> None:
+    parameter = cd.nn.Parameter(cd.ones(1))
+    optimizer = cd.optim.SGD([parameter], lr=0.5)
+    scaler = cd.amp.GradScaler("cpu")
+    for call in (lambda: scaler.unscale_(optimizer), lambda: scaler.step(optimizer), scaler.update):
+        with pytest.raises(AssertionError, match="_scale is None"):
+            call()
+    with pytest.raises(ValueError, match="iterable of Tensors"):
+        scaler.scale(3)  # type: ignore[call-overload]
+    assert [x.item() for x in scaler.scale(iter([cd.ones(())]))] == [65536]  # type: ignore[call-overload]
+
+
+def test_it_is_pickled_between_steps() -> None:
+    _, optimizer, scaler = _prepared()
+    scaler.step(optimizer)
+    with pytest.raises(AssertionError, match="may only be pickled"):
+        pickle.dumps(scaler)
+    scaler.update()
+    assert pickle.loads(pickle.dumps(scaler)).state_dict() == scaler.state_dict()
+
+
+def test_a_sparse_gradient_is_unscaled() -> None:
+    table = cd.nn.Embedding(5, 2, sparse=True)
+    optimizer = cd.optim.SGD(table.parameters(), lr=1.0)
+    scaler = cd.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(table(cd.tensor([1, 1, 2])).sum()).backward()
+    scaler.unscale_(optimizer)
+    assert table.weight.grad.to_dense().sum(1).tolist() == [0, 4, 2, 0, 0]
+
+
+OPTIMIZERS = {
+    "sgd": lambda m, p, **k: m.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, **k),
+    "adam": lambda m, p, **k: m.Adam(p, lr=0.1, weight_decay=0.1, amsgrad=True, **k),
+    "adamw": lambda m, p, **k: m.AdamW(p, lr=0.1, maximize=True, **k),
+}
+
+
+def _trained(lib: Any, name: str, overflows: list[bool], fused: bool) -> tuple[Any, ...]:
+    """Parameters, state of the optimizer and of the scaler after steps, some of which overflow."""
+    parameter = lib.nn.Parameter(lib.tensor([1.0, -2.0, 0.5]))
+    optimizer = OPTIMIZERS[name](lib.optim, [parameter], fused=fused)
+    scaler = lib.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    for overflow in overflows:
+        optimizer.zero_grad()
+        loss = (parameter * lib.tensor([1.0, 2.0, 3.0])).sin().sum()
+        scaler.scale(loss).backward()
+        if overflow:
+            parameter.grad[1] = math.inf
+        scaler.step(optimizer)
+        scaler.update()
+    state = optimizer.state_dict()["state"].get(0, {})
+    kept = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in state.items()}
+    return parameter.tolist(), kept, scaler.state_dict()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@given(st.lists(st.booleans(), min_size=1, max_size=6))
+@settings(max_examples=15, deadline=None)
+def test_a_step_decided_without_reading_is_the_usual_one(name: str, overflows: list[bool]) -> None:
+    read, kept, state = _trained(cd, name, overflows, fused=False)
+    decided, other, again = _trained(cd, name, overflows, fused=True)
+    assert decided == pytest.approx(read, rel=1e-4, abs=1e-6)
+    assert state == again
+    for key, value in kept.items():
+        assert other[key] == pytest.approx(value, rel=1e-4, abs=1e-6), key
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_that_overflow_are_pytorchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    overflows = [True, False, False, True, False, False, False]
+    wanted = _trained(torch, name, overflows, fused=False)
+    for fused in (False, True):
+        parameter, _, state = _trained(cd, name, overflows, fused)
+        assert parameter == pytest.approx(wanted[0], rel=1e-4, abs=1e-6)
+        assert state == wanted[2]

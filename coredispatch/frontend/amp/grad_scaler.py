@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from typing import Any, overload
@@ -28,6 +29,11 @@ class GradScaler:
     Usage: ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``. The scale
     is multiplied by ``growth_factor`` after ``growth_interval`` steps in a row without infinite
     or NaN gradients, and by ``backoff_factor`` after a step with one.
+
+    Whether a gradient is infinite or NaN is one flag on each device, made without waiting. A step
+    reads one number, combined of all devices. An optimizer with ``fused=True`` or
+    ``capturable=True`` (SGD, Adam, AdamW) decides on the device instead: nothing is read, and the
+    scale stays there too.
     """
 
     def __init__(
@@ -49,14 +55,18 @@ class GradScaler:
                 stacklevel=2,
             )
             enabled = False
-        self._scale = float(init_scale)
+        self._device = device
+        # Numbers, or tensors on a device from the first step on that was decided there.
+        self._scale: Any = float(init_scale)
+        self._growth_tracker: Any = 0
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
-        self._growth_tracker = 0
         self._enabled = enabled
-        # by id of the optimizer, since the last update()
-        self._found_inf: dict[int, bool | None] = {}
+        self._used = False
+        # By id of the optimizer, since the last update(): by device, a tensor that is 1 where a
+        # gradient is infinite or NaN; or the number that was read.
+        self._found_inf: dict[int, Any] = {}
         self._stages: dict[int, str] = {}
 
     def is_enabled(self) -> bool:
@@ -65,7 +75,7 @@ class GradScaler:
 
     def get_scale(self) -> float:
         """The current scale, 1.0 when disabled."""
-        return self._scale if self._enabled else 1.0
+        return float(self._scale) if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
         """Factor after a run of clean steps."""
@@ -91,7 +101,29 @@ class GradScaler:
             return outputs
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(o) for o in outputs)
-        return outputs * self._scale
+        if not hasattr(outputs, "device"):
+            try:
+                each = iter(outputs)
+            except TypeError:
+                raise ArgumentError(
+                    f"outputs must be a Tensor or an iterable of Tensors, not "
+                    f"{type(outputs).__name__}",
+                    fix="scaler.scale(loss)",
+                ) from None
+            return map(self.scale, each)
+        self._used = True
+        scale = self._scale
+        if isinstance(scale, Tensor) and scale.device != outputs.device:
+            scale = scale.to(outputs.device, non_blocking=True)
+        return outputs * scale
+
+    def _check_used(self, what: str) -> None:
+        if not self._used:
+            raise RequirementError(
+                f"Attempted {what} but _scale is None.  This may indicate your script did not use "
+                "scaler.scale(loss or outputs) earlier in the iteration.",
+                fix="scaler.scale(loss).backward()",
+            )
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, once per step.
@@ -101,34 +133,63 @@ class GradScaler:
         """
         if not self._enabled:
             return
+        self._check_used("unscale_")
         stage = self._stages.get(id(optimizer))
         if stage == _UNSCALED:
             raise OpError(
-                "unscale_() has already been called on this optimizer since the last update()",
+                "unscale_() has already been called on this optimizer since the last update().",
                 fix="call it once in each step",
             )
         if stage == _STEPPED:
-            raise OpError("unscale_() is being called after step()", fix="call it before step()")
+            raise OpError("unscale_() is being called after step().", fix="call it before step()")
         self._found_inf[id(optimizer)] = self._unscale(optimizer)
         self._stages[id(optimizer)] = _UNSCALED
 
-    def _unscale(self, optimizer: Any) -> bool | None:
-        """Whether a gradient is infinite or NaN; None where there is no gradient."""
-        found: bool | None = None
+    def _unscale(self, optimizer: Any) -> dict[Any, Tensor]:
+        """By device a tensor, 1 where a gradient there is infinite or NaN, else 0."""
+        from coredispatch.frontend import foreach
+
+        by_device: dict[Any, list[Tensor]] = {}
+        sparse = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                if gradient.dtype is dtypes.float16:
+                    raise ArgumentError(
+                        "Attempting to unscale FP16 gradients.",
+                        fix="keep parameters in float32 and compute under autocast",
+                    )
+                if gradient.is_sparse:  # its values are a copy: it is made anew
+                    sparse.append((parameter, gradient))
+                    by_device.setdefault(gradient.device, []).append(gradient.values())
+                else:
+                    by_device.setdefault(gradient.device, []).append(gradient)
+        found = {}
         with no_grad():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    gradient = parameter.grad
-                    if gradient is None:
-                        continue
-                    if gradient.dtype is dtypes.float16:
-                        raise ArgumentError(
-                            "Attempting to unscale FP16 gradients.",
-                            fix="keep parameters in float32 and compute under autocast",
-                        )
-                    gradient.mul_(1.0 / self._scale)
-                    found = bool(found) or not bool(gradient.isfinite().all())
+            for device, gradients in by_device.items():
+                found[device] = gradients[0].new_zeros((), dtype=dtypes.float32)
+                inverse = 1.0 / self._scale
+                if isinstance(inverse, Tensor):
+                    inverse = inverse.to(device, non_blocking=True)
+                foreach.non_finite_check_and_unscale_(gradients, found[device], inverse)
+            for parameter, gradient in sparse:
+                parameter.grad = gradient * (1.0 / self._scale)
         return found
+
+    def _combined(self, optimizer: Any) -> Any:
+        return self._combined_by(self._found_inf[id(optimizer)])
+
+    @staticmethod
+    def _combined_by(found: Any) -> Any:
+        """The flags of all devices as one tensor on the first, or a number that was read."""
+        if not isinstance(found, dict):
+            return found
+        first, *rest = found.values()
+        for flag in rest:
+            first = first + flag.to(first.device, non_blocking=True)
+        return first
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """``optimizer.step()`` unless a gradient is infinite or NaN.
@@ -143,23 +204,45 @@ class GradScaler:
                 "Closure use is not currently supported if GradScaler is enabled.",
                 fix="compute the gradients before the step",
             )
-        stage = self._stages.get(id(optimizer))
-        if stage == _STEPPED:
+        self._check_used("step")
+        if self._stages.get(id(optimizer)) == _STEPPED:
             raise OpError(
-                "step() has already been called since the last update()",
+                "step() has already been called since the last update().",
                 fix="call update() after the steps of all optimizers",
             )
-        if stage is None:
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            return self._step_on_device(optimizer, *args, **kwargs)
+        if self._stages.get(id(optimizer)) is None:
             self.unscale_(optimizer)
-        if self._found_inf[id(optimizer)] is None:
+        self._require_gradients(optimizer)
+        found = self._found_inf[id(optimizer)] = float(self._combined(optimizer))  # the one read
+        result = None if found else optimizer.step(*args, **kwargs)
+        self._stages[id(optimizer)] = _STEPPED
+        return result
+
+    def _require_gradients(self, optimizer: Any) -> None:
+        if self._found_inf[id(optimizer)] == {}:
             raise RequirementError(
                 "No inf checks were recorded for this optimizer.",
                 fix="call backward() first: none of its parameters has a gradient",
             )
+
+    def _step_on_device(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """A step that decides by ``optimizer.found_inf``; its gradients are unscaled before."""
+        if "grad_scaler" in inspect.signature(optimizer.step).parameters:
+            result = optimizer.step(*args, grad_scaler=self, **kwargs)
+            self._stages[id(optimizer)] = _STEPPED
+            return result
+        if self._stages.get(id(optimizer)) is None:
+            self.unscale_(optimizer)
+        self._require_gradients(optimizer)
+        optimizer.found_inf, optimizer.grad_scale = self._combined(optimizer), None
+        try:
+            result = optimizer.step(*args, **kwargs)
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale
         self._stages[id(optimizer)] = _STEPPED
-        if self._found_inf[id(optimizer)]:
-            return None
-        return optimizer.step(*args, **kwargs)
+        return result
 
     def update(self, new_scale: Any = None) -> None:
         """Adjust the scale after all optimizers have stepped; ``new_scale`` (a number or a tensor
@@ -169,18 +252,55 @@ class GradScaler:
         """
         if not self._enabled:
             return
+        self._check_used("update")
         if new_scale is not None:
-            self._scale = float(new_scale)
+            self._set(new_scale)
         else:
-            checked = [found for found in self._found_inf.values() if found is not None]
-            if not checked:
+            flags = [self._combined_by(found) for found in self._found_inf.values() if found != {}]
+            if not flags:
                 raise RequirementError(
                     "No inf checks were recorded prior to update.",
                     fix="call step() or unscale_() first",
                 )
-            self._adjust(any(checked))
+            if any(isinstance(flag, Tensor) for flag in flags) or isinstance(self._scale, Tensor):
+                self._adjust_on_device(flags)
+            else:
+                self._adjust(any(flags))
         self._found_inf.clear()
         self._stages.clear()
+
+    def _set(self, new_scale: Any) -> None:
+        """The scale from here on: a number, or a tensor of one."""
+        if isinstance(new_scale, Tensor) and (new_scale.numel() != 1 or new_scale.requires_grad):
+            raise RequirementError(
+                "new_scale should be a float or a 1-element torch.cuda.FloatTensor or "
+                "torch.FloatTensor with requires_grad=False.",
+                fix="pass a number",
+            )
+        if isinstance(self._scale, Tensor):
+            self._scale.fill_(new_scale)
+        else:
+            self._scale = float(new_scale)
+
+    def _adjust_on_device(self, flags: list[Any]) -> None:
+        """:meth:`_adjust` without reading: scale and tracker are tensors, written in place."""
+        with no_grad():
+            home = next((f for f in (self._scale, *flags) if isinstance(f, Tensor)), None)
+            assert home is not None
+            if not isinstance(self._scale, Tensor):
+                self._scale = home.new_full((), self._scale, dtype=dtypes.float32)
+                self._growth_tracker = home.new_full((), self._growth_tracker, dtype=dtypes.int32)
+            scale, tracker = self._scale, self._growth_tracker
+            found: Any = 0.0
+            for flag in flags:
+                moved = flag.to(scale.device, non_blocking=True) if hasattr(flag, "to") else flag
+                found = found + moved
+            overflowed = (scale.new_zeros(()) + found) != 0
+            grown = scale * self._growth_factor
+            due = tracker + 1 == self._growth_interval
+            larger = grown.where(due & grown.isfinite(), scale)
+            scale.copy_((scale * self._backoff_factor).where(overflowed, larger))
+            tracker.copy_((tracker * 0).where(overflowed | due, tracker + 1))
 
     def _adjust(self, overflowed: bool) -> None:
         if overflowed:
@@ -207,18 +327,18 @@ class GradScaler:
 
     def _get_growth_tracker(self) -> int:
         """Clean steps since the scale last changed; libraries read it under this name."""
-        return self._growth_tracker
+        return int(self._growth_tracker)
 
     def state_dict(self) -> dict[str, Any]:
         """Scale, factors and tracker; empty when disabled."""
         if not self._enabled:
             return {}
         return {
-            "scale": self._scale,
+            "scale": self.get_scale(),
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
+            "_growth_tracker": self._get_growth_tracker(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -227,8 +347,21 @@ class GradScaler:
             return
         if not state:
             raise OpError("the state dict is empty: it comes from a disabled GradScaler")
-        self._scale = float(state["scale"])
+        self._set(state["scale"])
         self._growth_factor = state["growth_factor"]
         self._backoff_factor = state["backoff_factor"]
         self._growth_interval = state["growth_interval"]
-        self._growth_tracker = state["_growth_tracker"]
+        if isinstance(self._growth_tracker, Tensor):
+            self._growth_tracker.fill_(state["_growth_tracker"])
+        else:
+            self._growth_tracker = state["_growth_tracker"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._found_inf:
+            raise RequirementError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update().",
+                fix="pickle it after update(), or keep its state_dict()",
+            )
+        numbers = {"_scale": float(self._scale), "_growth_tracker": self._get_growth_tracker()}
+        return self.__dict__ | numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.optim import on_device
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
 from coredispatch.frontend.optim.stepping import (
     check,
@@ -25,10 +26,18 @@ _zeros_like = TABLE.operator("zeros_like")
 class Adam(Optimizer):
     """Adam, with L2 penalty in the gradient, and AMSGrad as an option.
 
-    Kingma and Ba, 2015; Reddi, Kale and Kumar, 2018. ``foreach``, ``fused`` and ``capturable`` make
-    no difference: every step is one fused operator. With ``differentiable`` autograd records the
-    steps.
+    Kingma and Ba, 2015; Reddi, Kale and Kumar, 2018. ``foreach`` makes no difference: every step is
+    one fused operator. With ``capturable`` the number of steps and ``lr``, if it is a tensor, stay
+    on the parameter's device, which a captured CUDA graph needs. With ``fused`` or ``capturable`` a
+    :class:`GradScaler` skips steps without reading a value. With ``differentiable`` autograd
+    records the steps.
     """
+
+    captures = True
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return on_device.scales_itself(self)
 
     def __init__(
         self,
@@ -68,8 +77,11 @@ class Adam(Optimizer):
 
     def update(self, group: dict[str, Any]) -> None:
         """One step of every parameter that has a gradient."""
+        found = self.__dict__.get("found_inf")
+        stays = found is not None or group["capturable"]
         step_op = step_of(_adam_step, group)
-        lr, (beta1, beta2), eps = number(group["lr"]), group["betas"], group["eps"]
+        lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
+        lr = lr if stays else number(lr)
         decay, maximize, amsgrad = group["weight_decay"], group["maximize"], group["amsgrad"]
         decoupled = group["decoupled_weight_decay"]
         for parameter in group["params"]:
@@ -83,6 +95,9 @@ class Adam(Optimizer):
                 state["exp_avg_sq"] = _zeros_like(parameter)
                 if amsgrad:
                     state["max_exp_avg_sq"] = _zeros_like(parameter)
+            if found is not None or stays and parameter.device.type != "cpu":
+                on_device.adam(parameter, grad, state, group, found)
+                continue
             step = state["step"] = next_step(state["step"])
             step_op(
                 parameter,
@@ -91,7 +106,7 @@ class Adam(Optimizer):
                 state["exp_avg_sq"],
                 state["max_exp_avg_sq"] if amsgrad else None,
                 step,
-                lr,
+                number(lr),
                 beta1,
                 beta2,
                 eps,

@@ -13,6 +13,7 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import enable_grad, no_grad
+from coredispatch.frontend.optim.on_device import CAPTURES, check_capture
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.wiring import OBSERVERS
@@ -146,6 +147,8 @@ class Optimizer:
 
     #: states that keep the parameter's dtype when a state dict is loaded, unlike ``step``
     _plain_state = ("step",)
+    #: whether a captured step can be replayed: no number of it is kept on the host
+    captures = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -227,6 +230,8 @@ class Optimizer:
                 loss = closure()
         with enable_grad() if self.defaults.get("differentiable") else no_grad():
             for group in self.param_groups:
+                if CAPTURES:
+                    check_capture(self, group, self.captures)
                 self.update(group)
         return loss
 

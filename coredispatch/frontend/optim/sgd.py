@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.optim import on_device
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
 from coredispatch.frontend.optim.stepping import (
     check,
@@ -26,8 +27,15 @@ class SGD(Optimizer):
     """Stochastic gradient descent with momentum (plain, dampened or Nesterov's).
 
     Sutskever, Martens, Dahl and Hinton, 2013. ``foreach`` and ``fused`` make no difference: every
-    step is one fused operator. With ``differentiable`` autograd records the steps.
+    step is one fused operator. With ``fused``, and without dampening, a :class:`GradScaler` skips
+    steps without reading a value. With ``differentiable`` autograd records the steps.
     """
+
+    captures = True
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return on_device.scales_itself(self)
 
     def __init__(
         self,
@@ -65,6 +73,7 @@ class SGD(Optimizer):
     def update(self, group: dict[str, Any]) -> None:
         """One step of every parameter that has a gradient."""
         step_op = step_of(_sgd_step, group)
+        found = self.__dict__.get("found_inf")
         lr, momentum = number(group["lr"]), group["momentum"]
         dampening, decay = group["dampening"], group["weight_decay"]
         nesterov, maximize = group["nesterov"], group["maximize"]
@@ -83,6 +92,9 @@ class SGD(Optimizer):
                 if buffer is None:
                     buffer = state["momentum_buffer"] = _zeros_like(parameter)
                     first = True
+            if found is not None:
+                on_device.sgd(parameter, grad, buffer, group, found)
+                continue
             step_op(
                 parameter, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first
             )

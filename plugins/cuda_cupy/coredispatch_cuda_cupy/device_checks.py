@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, DimError
+from coredispatch.plugin import ArgumentError, DimError, KernelError
 
-__all__ = ["CLASS", "INDEX", "PROBABILITY", "ROW", "finish", "flag", "raise_pending"]
+__all__ = ["CLASS", "DIVISOR", "INDEX", "PROBABILITY", "ROW", "finish", "flag", "raise_pending"]
 
 #: environment variable; ``1`` reads the flag after each kernel that checks values
 VARIABLE = "COREDISPATCH_CHECK"
@@ -55,13 +55,26 @@ def _no_probability(op: str, bits: int, low: int, which: int) -> Exception:
     )
 
 
+class DivisionError(KernelError, ZeroDivisionError):
+    """An integer was divided by zero."""
+
+    builtin = ZeroDivisionError
+
+
+def _division(op: str, value: int, low: int, high: int) -> Exception:
+    return DivisionError(
+        "integer division or modulo by zero", fix="divide by numbers that are not 0, or by floats"
+    )
+
+
 #: kinds of problems, as the kernels write them
-INDEX, ROW, CLASS, PROBABILITY = 1, 2, 3, 4
+INDEX, ROW, CLASS, PROBABILITY, DIVISOR = 1, 2, 3, 4, 5
 _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     INDEX: _out_of_bounds,
     ROW: _no_row,
     CLASS: _no_class,
     PROBABILITY: _no_probability,
+    DIVISOR: _division,
 }
 
 

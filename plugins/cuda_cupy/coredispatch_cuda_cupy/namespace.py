@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import alert_not_deterministic
+from coredispatch_cuda_cupy.division import refuse_zero_divisor
 from coredispatch_cuda_cupy.generator import DeviceStream
 
 __all__ = ["Namespace", "ScatterAdd"]
@@ -123,6 +124,10 @@ class Namespace:
             return x.view("uint16") if _is_bfloat16(x) else x
 
         return function(*map(words, args), **kwargs).view(dtype)
+
+    def refuse_zero_divisor(self, divisor: Any) -> None:
+        """Have an error raised at the next wait if an integer ``divisor`` has a 0."""
+        refuse_zero_divisor(self._cupy, divisor)
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Whether ``dtype`` is of the kind; both are NumPy's, which says nothing of bfloat16."""

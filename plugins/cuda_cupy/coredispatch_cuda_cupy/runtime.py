@@ -232,7 +232,8 @@ class Runtime:
             return raw.copy()
         cuda, target = self.cupy.cuda, self.cupy.cuda.get_current_stream()
         with raw.device:
-            source, raw = cuda.get_current_stream(), self.cupy.ascontiguousarray(raw)
+            source = cuda.get_current_stream()
+            raw = raw if raw.flags.c_contiguous else raw.copy()
             written = self._mark(source)
         made = self.cupy.empty(raw.shape, raw.dtype)
         if raw.size:

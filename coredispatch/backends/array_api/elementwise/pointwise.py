@@ -239,10 +239,18 @@ def _nextafter(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Integer division by zero is an error, which array libraries answer with zeros."""
+    """Integer division by zero is an error, which array libraries answer with zeros.
+
+    A namespace whose arrays are on a device may have a ``refuse_zero_divisor(b)`` that looks there,
+    and raises later.
+    """
+    later = xp.refuse_zero_divisor if xp.has("refuse_zero_divisor") else None
 
     def kernel(a: Any, b: Any) -> Any:
         if is_integer(a) and is_integer(b):
+            if later is not None and hasattr(b, "dtype"):
+                later(b)
+                return function(a, b)
             zero = b == 0 if not hasattr(b, "dtype") else bool(xp.any(b == 0))
             if zero:
                 raise ZeroDivisionError("integer division or modulo by zero")
