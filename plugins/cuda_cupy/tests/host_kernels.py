@@ -11,6 +11,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
@@ -99,6 +100,7 @@ class Library:
         subprocess.run([*command, str(target), str(source)], check=True)
         self.library = ctypes.CDLL(str(target))
         self.launches = 0
+        self.lock = threading.Lock()  # there is one set of fibers
 
     def launch(self, kernel: Kernel, grid: int, block: int, args: tuple[Any, ...]) -> None:
         """Run a kernel as CuPy would launch it; AssertionError for arguments that do not fit."""
@@ -106,10 +108,11 @@ class Library:
         assert 0 < block <= 1024 and 0 < grid < 2**31, (grid, block)
         kept = [_packed(kernel.name, *p, a) for p, a in zip(kernel.parameters, args, strict=True)]
         packed = (ctypes.c_void_p * len(kept))(*[ctypes.addressof(value) for value in kept])
-        self.launches += 1
-        stuck = self.library.launch(
-            kernel.number, min(grid, _BLOCKS), block, packed, self.launches % 2
-        )
+        with self.lock:
+            self.launches += 1
+            stuck = self.library.launch(
+                kernel.number, min(grid, _BLOCKS), block, packed, self.launches % 2
+            )
         assert not stuck, f"threads of {kernel.name} wait at different places"
 
 

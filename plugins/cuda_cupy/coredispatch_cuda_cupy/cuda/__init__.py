@@ -30,6 +30,7 @@ MODULES = (
     "optim_steps",
     "scans",
     "pooling",
+    "attention",
 )
 #: the texts, and the element types that they are compiled for
 TEXTS = {
@@ -44,6 +45,7 @@ TEXTS = {
     "optim_steps": FLOATS,
     "scans": SCANNED,
     "pooling": FLOATS,
+    "attention": FLOATS,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.plugin import Device, default_generator
+from coredispatch_cuda_cupy import capture
 from coredispatch_cuda_cupy.cuda.layout import blocks, dense
 from coredispatch_cuda_cupy.cuda.loading import Family, is_float
 from coredispatch_cuda_cupy.generator import DeviceStream
@@ -26,7 +27,8 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         return found
 
     def native_dropout(self: Any, p: float, generator: Any) -> Any:
-        if not is_float(self.dtype):
+        if not is_float(self.dtype) or capture.current() is not None:
+            # Seed and offset are numbers of the host, which a graph would replay.
             return NotImplemented
         out, mask = cupy.empty(self.shape, self.dtype), cupy.empty(self.shape, bool)
         if self.size:
