@@ -13,6 +13,7 @@ import numpy as np
 
 from coredispatch.plugin import passes
 
+from .. import thread_count
 from ..arrays import FLOATS
 from ..entries import Loop
 from ..kernels.conv import general
@@ -182,8 +183,8 @@ class KernelSteps(Memory):
         """Sums that are quick, and where these are not finite exact ones."""
         out, switch = self.made(node), 0
         for exact in (False, True):
-            plan = weight_grad_plan(c, exact)
-            blocks = plan.units // c.groups
+            plan = weight_grad_plan(c, exact, thread_count.wanted)
+            blocks = plan.blocks
             run = partial(self.run, switch=switch)
             sums = out if blocks == 1 else self.room(blocks * out.size, out.dtype)
             general.multiply_planes(plan, grad, x, sums, run)

@@ -98,8 +98,8 @@ def _weight_grad(
     """Sums of blocks of images, added up in the end."""
     if _is_narrow(c):
         return NotImplemented
-    plan = weight_grad_plan(c, False)
-    out = np.empty((plan.units // c.groups, *shape), np.float32)
+    plan = weight_grad_plan(c, False, 1, whole=True)
+    out = np.empty((plan.blocks, *shape), np.float32)
     arguments = (grad, input, out, plan.source, plan.phases, plan.taps, plan.target)
     _products(BFLOAT16, plan.work, plan.units, *arguments, grain=1)
     total = out[0] if len(out) == 1 else np.add.reduce(out, 0)

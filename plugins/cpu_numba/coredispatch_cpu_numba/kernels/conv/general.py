@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import FLOATS
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.conv.plans import (
@@ -207,8 +208,8 @@ def _weight_grad(
 def _weight_sums(
     c: Convolution, grad: np.ndarray, input: np.ndarray, shape: tuple[int, ...], exact: bool
 ) -> np.ndarray:
-    plan = weight_grad_plan(c, exact)
-    out = np.empty((plan.units // c.groups, *shape), input.dtype)
+    plan = weight_grad_plan(c, exact, thread_count.wanted)
+    out = np.empty((plan.blocks, *shape), input.dtype)
     multiply_planes(plan, grad, input, out)
     return out[0] if len(out) == 1 else np.add.reduce(out, 0)
 

@@ -23,6 +23,7 @@ _CHUNK = 1 << 17  # elements of the planes of a chunk, which stay in the second 
 _SCRATCH = 1 << 17  # elements of the planes of one block of images
 _UNITS = 8  # as many pieces of work as keep a few threads busy
 _BLOCKS = 16  # at most this many sums of weight gradients are added up in the end
+_TAPS_OF_A_TILE = 12  # a multiple of those of each tile of scalar products
 _OVERREAD = 256  # positions that a tile may read beyond the last one
 
 
@@ -64,6 +65,7 @@ class Plan:
         target: what is written where; see the loops
         units: pieces of work
         work: multiplications
+        blocks: of images, each with sums of its own that are added up in the end
     """
 
     source: np.ndarray
@@ -73,6 +75,7 @@ class Plan:
     target: np.ndarray
     units: int
     work: int
+    blocks: int = 1
 
 
 def _ints(values: Sequence[int]) -> np.ndarray:
@@ -249,21 +252,34 @@ def input_grad_plans(c: Convolution) -> tuple[Plan, ...]:
 
 
 @lru_cache(maxsize=256)
-def weight_grad_plan(c: Convolution, exact: bool) -> Plan:
-    """The plan of the weight's gradient; its units but for the groups are blocks to add up."""
+def weight_grad_plan(c: Convolution, exact: bool, threads: int, whole: bool = False) -> Plan:
+    """The plan of the weight's gradient: scalar products that are as long as a block of images.
+
+    Each ends in a sum across a vector, so they should be long. The planes of so many images lie in
+    the second cache for some input channels at a time (*whole*: for all of them at once).
+    """
     planes = _forward_planes(c)
-    room = _room(c.images, planes.plane, c.given * len(planes.phases), 1)
+    phases = len(planes.phases)
+    room = _room(c.images, planes.plane, c.given * phases if whole else 1, 1)
     room = max(room, -(-c.images // _BLOCKS))
+    blocks = -(-c.images // room)
+    chunk, parts = c.given, 1
+    if not whole:
+        most = _SCRATCH // (room * planes.plane * phases)
+        if most < c.given:
+            chunk = max(most // _TAPS_OF_A_TILE, 1) * _TAPS_OF_A_TILE
+        parts = max(1, min(c.channels // 32, threads // (blocks * c.groups)))
     taps = _taps(planes, c.given, room)
     count = len(taps)
     target = [c.images, c.groups, c.given, c.channels, room, int(exact), count, *c.out]
-    target += [*c.out, 1, 1, 1, 0, 0, 0, _slack(planes)]
+    target += [*c.out, 1, 1, 1, 0, 0, 0, _slack(planes), chunk, parts]
     return Plan(
         _source(c.given * c.groups, c.spatial, planes, c.stride, c.padding, room),
         _ints(planes.phases).reshape(-1),
-        np.append(taps, np.repeat(taps[-1:], 9)),  # a tile of taps may go on beyond the last one
+        np.append(taps, np.repeat(taps[-1:], _TAPS_OF_A_TILE)),  # the last tile may go on
         np.arange(count, dtype=np.int64),
         _ints(target),
-        -(-c.images // room) * c.groups,
+        blocks * c.groups * parts,
         c.images * prod(c.out) * c.groups * c.channels * count,
+        blocks,
     )

@@ -144,7 +144,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
         for unit in range(lo, hi):
             g, first = unit % groups, unit // groups * room
             filled(scratch, x, source, phases, first, images, room, g * given, given)
-            filled_grad(upstream, size, grad, source, target, g, first)
+            filled_grad(upstream, size, grad, source, target, g, first, 0, channels)
             planes, right = address_of(scratch), address_of(turned)
             left, sums, rows = address_of(lines), address_of(total), address_of(upstream)
             for p in range(panels):

@@ -95,21 +95,22 @@ def filled_planes(char: str) -> Callable[..., None]:
 def filled_upstream(char: str) -> Callable[..., None]:
     """A compiled function that lays out the output's gradient as the planes of some images lie.
 
-    It writes rows, with zeros for images that a block lacks. What is between rows is 0 from the
-    beginning. Channels are ``size`` elements apart.
+    It takes the channels of a group from ``low`` to ``high``, and writes rows, with zeros for
+    images that a block lacks. What is between rows is 0 from the beginning. Channels are ``size``
+    elements apart.
     """
     zero = np.uint16(0) if char == "E" else elementary[char].T(0.0)
     copy_row = copied(_machine.lanes(char))
 
-    def filled(upstream, size, grad, source, target, group, first):
+    def filled(upstream, size, grad, source, target, group, first, low, high):
         images, groups, channels, room = target[0], target[1], target[3], target[4]
         od, oh, ow = target[7], target[8], target[9]
         pd, ph, pw = source[4], source[5], source[6]
-        for c in range(channels):
+        for c in range(low, high):
             for i in range(room):
                 for z in range(od):
                     for y in range(oh):
-                        to = c * size + ((i * pd + z) * ph + y) * pw
+                        to = (c - low) * size + ((i * pd + z) * ph + y) * pw
                         if first + i >= images:
                             fill(part(upstream, to, to + ow), zero)
                             continue
@@ -230,13 +231,14 @@ def _correlate(char: str) -> Callable[..., None]:
 
 
 def _weight_grad(char: str) -> Callable[..., None]:
-    """Counts blocks of images times groups; each block adds to sums of its own.
+    """Counts blocks of images, times groups, times parts of the output channels.
 
-    Unless it is *exact*, vectors run across the ends of rows, where the output's gradient is 0. The
-    product with an infinity there would be NaN: the caller then asks for the exact sums.
+    Each block adds to sums of its own, for a chunk of the input channels at a time. Unless it is
+    *exact*, vectors run across the ends of rows, where the output's gradient is 0. The product with
+    an infinity there would be NaN: the caller then asks for the exact sums.
     """
     zero, lanes = elementary[char].T(0.0), _machine.lanes(char)
-    many, taps_many, taps_one = (4, 6, 9) if MOST == 8 else (2, 4, 8)
+    many, taps_many, taps_one = (4, 6, 12) if MOST == 8 else (2, 4, 12)
     several, single = dot_tile(many, taps_many, lanes), dot_tile(1, taps_one, lanes)
     filled, filled_grad, dot = filled_planes(char), filled_upstream(char), dot_of(char)
 
@@ -244,47 +246,54 @@ def _weight_grad(char: str) -> Callable[..., None]:
         full_vectors()
         images, groups, given, channels = target[0], target[1], target[2], target[3]
         room, exact, count = target[4], target[5], target[6]
+        chunk, parts = target[20], target[21]
         od, oh, ow = target[7], target[8], target[9]
         pd, ph, pw = source[4], source[5], source[6]
-        plane = pd * ph * pw
+        plane, kernel, wide = pd * ph * pw, count // given, taps.size
         size = (room * plane + lanes - 1) // lanes * lanes
-        scratch = np.zeros(given * (phases.size // 3) * source[13] + target[19], x.dtype)
-        upstream = np.empty(channels * size, x.dtype)
-        total = np.empty((channels + many) * taps.size, x.dtype)
+        share = (channels + parts - 1) // parts
+        share = (share + many - 1) // many * many
+        scratch = np.zeros(chunk * (phases.size // 3) * source[13] + target[19], x.dtype)
+        upstream = np.empty(share * size, x.dtype)
+        total = np.empty((share + many) * wide, x.dtype)
         fill(upstream, zero)
         for unit in range(lo, hi):
-            g, first = unit % groups, unit // groups * room
-            filled(scratch, x, source, phases, first, images, room, g * given, given)
-            filled_grad(upstream, size, grad, source, target, g, first)
+            piece, block = unit % parts, unit // parts
+            g, first = block % groups, block // groups * room
+            low = piece * share
+            some = min(channels, low + share) - low
+            filled_grad(upstream, size, grad, source, target, g, first, low, low + some)
             fill(total, zero)
-            if exact:
-                for c in range(channels):
-                    for k in range(count):
-                        for r in range(min(room, images - first) * pd * ph):
-                            at = r * pw
-                            line = part(upstream, c * size + at, c * size + at + ow)
-                            moved = part(scratch, taps[k] + at, taps[k] + at + ow)
-                            if r % ph < oh and r // ph % pd < od:
-                                total[c * taps.size + k] += dot(line, moved)
-            else:
+            for begin in range(0, given, chunk):
+                have = min(chunk, given - begin)
+                filled(scratch, x, source, phases, first, images, room, g * given + begin, have)
+                skip, found = begin * kernel, have * kernel
+                if exact:
+                    for c in range(some):
+                        for k in range(found):
+                            to = c * wide + skip + k
+                            for r in range(min(room, images - first) * pd * ph):
+                                at = r * pw
+                                line = part(upstream, c * size + at, c * size + at + ow)
+                                moved = part(scratch, taps[k] + at, taps[k] + at + ow)
+                                if r % ph < oh and r // ph % pd < od:
+                                    total[to] += dot(line, moved)
+                    continue
                 o = 0
-                while o < channels:
-                    if channels - o >= many:
-                        for k in range(0, count, taps_many):
-                            at, to = o * size, o * taps.size + k
-                            several(
-                                upstream, at, size, scratch, taps, k, size, total, to, taps.size
-                            )
+                while o < some:
+                    at, to = o * size, o * wide + skip
+                    if some - o >= many:
+                        for k in range(0, found, taps_many):
+                            several(upstream, at, size, scratch, taps, k, size, total, to + k, wide)
                         o += many
                     else:
-                        for k in range(0, count, taps_one):
-                            at, to = o * size, o * taps.size + k
-                            single(upstream, at, size, scratch, taps, k, size, total, to, taps.size)
+                        for k in range(0, found, taps_one):
+                            single(upstream, at, size, scratch, taps, k, size, total, to + k, wide)
                         o += 1
-            base = unit * channels * count
-            for c in range(channels):
+            base = (block * channels + low) * count
+            for c in range(some):
                 for k in range(count):
-                    out[base + c * count + k] = total[c * taps.size + k]
+                    out[base + c * count + k] = total[c * wide + k]
 
     return loop
 
