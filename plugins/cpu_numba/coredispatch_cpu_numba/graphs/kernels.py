@@ -160,7 +160,8 @@ class KernelSteps(Memory):
         self, node: Any, c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim: int
     ) -> np.ndarray:
         out = self.made(node)
-        general.correlate(forward_plan(c), x, weight, False, bias, out, self.run, self.room)
+        plan = forward_plan(c, thread_count.wanted)
+        general.correlate(plan, x, weight, False, bias, out, self.run, self.room)
         return out
 
     def backward(

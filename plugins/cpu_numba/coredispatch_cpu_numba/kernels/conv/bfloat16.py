@@ -73,7 +73,7 @@ def _forward(c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim:
         return NotImplemented
     out = np.empty((c.images, c.groups * c.channels, *c.out[3 - ndim :]), BFLOAT16)
     step, level = c.given * prod(c.kernel), _level(bias, c.groups * c.channels)
-    _run(forward_plan(c), x, weight, True, c.channels * step, step, level, out)
+    _run(forward_plan(c, 1), x, weight, True, c.channels * step, step, level, out)
     return out
 
 

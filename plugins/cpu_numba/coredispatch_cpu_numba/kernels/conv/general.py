@@ -133,7 +133,7 @@ def correlate(
 
 def _forward(c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> np.ndarray:
     out = np.empty((c.images, c.groups * c.channels, *c.out[3 - ndim :]), x.dtype)
-    correlate(forward_plan(c), x, weight, False, bias, out)
+    correlate(forward_plan(c, thread_count.wanted), x, weight, False, bias, out)
     return out
 
 
@@ -154,7 +154,7 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
 
 def reaching_plans(c: Convolution) -> tuple[list[Plan], bool]:
     """The plans of the phases that windows reach, and whether these are all phases."""
-    plans = input_grad_plans(c)
+    plans = input_grad_plans(c, thread_count.wanted)
     reaching = [plan for plan in plans if plan.taps.size]
     return reaching, len(reaching) == len(plans)
 

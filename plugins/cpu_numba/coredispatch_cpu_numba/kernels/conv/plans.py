@@ -21,7 +21,6 @@ Three = tuple[int, int, int]
 _POSITIONS = 1024  # of a chunk, whose results stay in the first cache
 _CHUNK = 1 << 17  # elements of the planes of a chunk, which stay in the second one
 _SCRATCH = 1 << 17  # elements of the planes of one block of images
-_UNITS = 8  # as many pieces of work as keep a few threads busy
 _BLOCKS = 16  # at most this many sums of weight gradients are added up in the end
 _TAPS_OF_A_TILE = 12  # a multiple of those of each tile of scalar products
 _OVERREAD = 256  # positions that a tile may read beyond the last one
@@ -175,20 +174,31 @@ def _slack(planes: _Planes) -> int:
     return _OVERREAD + max((place for _, place in planes.starts), default=0)
 
 
-def _shared(c: Convolution, planes: _Planes, given: int, channels: int) -> tuple[int, int, int]:
+def _parts(channels: int, units: int, threads: int) -> int:
+    """Parts of the output channels, so that threads find enough to do.
+
+    Each part lays out all planes anew, which one thread does for nothing.
+    """
+    wanted = 1 if threads == 1 else 2 * threads
+    return max(1, min(channels // 32, wanted // units))
+
+
+def _shared(
+    c: Convolution, planes: _Planes, given: int, channels: int, threads: int
+) -> tuple[int, int, int]:
     """Images of a block, parts of the output channels, rows of a chunk."""
     room = _room(c.images, planes.plane, given * len(planes.phases), min(c.images, 4))
     blocks = -(-c.images // room)
-    parts = max(1, min(channels // 32, _UNITS // (blocks * c.groups)))
+    parts = _parts(channels, blocks * c.groups, threads)
     pd, ph, pw = planes.sizes
     return room, parts, _height(pw, room * pd * ph, given * len(planes.phases))
 
 
 @lru_cache(maxsize=256)
-def forward_plan(c: Convolution) -> Plan:
+def forward_plan(c: Convolution, threads: int) -> Plan:
     """The plan of the convolution itself."""
     planes = _forward_planes(c)
-    room, parts, height = _shared(c, planes, c.given, c.channels)
+    room, parts, height = _shared(c, planes, c.given, c.channels, threads)
     taps = _taps(planes, c.given, room)
     target = [c.images, c.groups, c.given, c.channels, room, parts, height]
     target += [*c.out, *c.out, 1, 1, 1, 0, 0, 0, _slack(planes)]
@@ -215,7 +225,7 @@ def _phases(c: Convolution, i: int) -> Iterator[tuple[int, int, list[tuple[int, 
 
 
 @lru_cache(maxsize=256)
-def input_grad_plans(c: Convolution) -> tuple[Plan, ...]:
+def input_grad_plans(c: Convolution, threads: int) -> tuple[Plan, ...]:
     """One plan for each phase of the input: sums of moved planes of the output's gradient."""
     plans = []
     for phase in product(*(list(_phases(c, i)) for i in range(3))):
@@ -232,7 +242,7 @@ def input_grad_plans(c: Convolution) -> tuple[Plan, ...]:
             starts.append((0, _place([t[1] - low for t, low in zip(taps, lowest)], sizes)))
             positions.append(_place([t[0] for t in taps], c.kernel))
         planes = _Planes(sizes, [(0, 0, 0)], starts)
-        room, parts, height = _shared(c, planes, c.channels, c.given)
+        room, parts, height = _shared(c, planes, c.channels, c.given, threads)
         row = c.given * prod(c.kernel)
         weights = np.arange(c.channels, dtype=np.int64)[:, None] * row + _ints(positions)
         target = [c.images, c.groups, c.channels, c.given, room, parts, height, *size]
@@ -268,7 +278,7 @@ def weight_grad_plan(c: Convolution, exact: bool, threads: int, whole: bool = Fa
         most = _SCRATCH // (room * planes.plane * phases)
         if most < c.given:
             chunk = max(most // _TAPS_OF_A_TILE, 1) * _TAPS_OF_A_TILE
-        parts = max(1, min(c.channels // 32, threads // (blocks * c.groups)))
+        parts = _parts(c.channels, blocks * c.groups, threads)
     taps = _taps(planes, c.given, room)
     count = len(taps)
     target = [c.images, c.groups, c.given, c.channels, room, int(exact), count, *c.out]
