@@ -9,4 +9,5 @@ publish(__name__)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import devices as devices
+    from . import graphed_callables as graphed_callables
     from . import unavailable as unavailable

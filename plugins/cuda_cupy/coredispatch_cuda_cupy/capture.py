@@ -11,7 +11,7 @@ _local = threading.local()
 
 
 def current() -> Any:
-    """The :class:`~coredispatch_cuda_cupy.graphs.CapturedGraph` of this thread's capture, or None."""
+    """The graph that this thread captures, or None."""
     return getattr(_local, "graph", None)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError
+from coredispatch.plugin import ArgumentError, OpError
+from coredispatch_cuda_cupy import capture
 
 __all__ = ["DeviceStream"]
 
@@ -32,11 +33,27 @@ class DeviceStream:
 
     @property
     def _generator(self) -> Any:
-        """CuPy's, whose states are made when it is used first."""
+        """CuPy's, whose states are made when it is used first.
+
+        Raises :class:`OpError` where that is in the capture of a graph: each replay would make the
+        states anew, and draw the same numbers.
+        """
+        graph = capture.current()
         with self._lock:
             if self._made is None:
+                if graph is not None:
+                    raise OpError(
+                        "a generator that has drawn nothing yet cannot draw in a captured graph",
+                        fix="draw a number with it before the capture",
+                    )
                 self._made = self._cupy.random.default_rng(self._seed)
+            if graph is not None:
+                graph.generators.append(self._made)
             return self._made
+
+    def prepare(self) -> None:
+        """Make the states now, where a capture is to draw with them."""
+        _ = self._generator
 
     def next_draw(self) -> tuple[int, int]:
         """Seed and offset for one draw by Philox, as signed 64-bit numbers."""
@@ -64,7 +81,7 @@ class DeviceStream:
         return self._cupy.argsort(self._generator.random((n,), dtype=np.float64))
 
     def state(self) -> bytes:
-        """The offset of Philox, and the states of all threads of CuPy's generator, if it is used."""
+        """The offset of Philox, and the states of all threads of CuPy's generator, if used."""
         offset = self._offset.to_bytes(_OFFSET, "little")
         if self._made is None:
             return offset

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from coredispatch.plugin import ArgumentError, OpError
-from coredispatch_cuda_cupy import device_checks
+from coredispatch.plugin import ArgumentError, Device, OpError, default_generator
+from coredispatch_cuda_cupy import capture, device_checks
+from coredispatch_cuda_cupy.generator import DeviceStream
 from coredispatch_cuda_cupy.memory import Allocator
 
 __all__ = ["CapturedGraph", "Pools"]
@@ -59,6 +60,8 @@ class CapturedGraph:
         self.handle: tuple[int, int] | None = None
         self._graph: Any = None
         self._stream: Any = None
+        #: random streams that draw in it: their states are on the device, and replays move them on
+        self.generators: list[Any] = []
         self._memory = ExitStack()
 
     def begin(self, handle: tuple[int, int] | None) -> None:
@@ -81,18 +84,22 @@ class CapturedGraph:
                 fix="make a CUDAGraph for each capture",
             )
         device_checks.flag(self.cupy, "a captured graph")  # its memory is to outlive the graph
+        default = default_generator(Device("cuda", int(cuda.runtime.getDevice())))
+        default.stream(lambda seed: DeviceStream(self.cupy, seed)).prepare()
         self.handle = self.pools.handle() if handle is None else handle
         allocator, pool = self.pools.allocator, self.pools.enter(self.handle)
         # A pool that grows calls cudaMalloc, which the other modes of capture forbid.
         stream.begin_capture(cuda.runtime.streamCaptureModeRelaxed)
         self._memory.enter_context(cuda.using_allocator(allocator.malloc_from(pool)))
         self._stream = stream
+        capture.begin(self)
 
     def end(self) -> None:
         """Capture no more. Raises the driver's error where something forbidden was captured."""
         if self._stream is None:
             raise OpError("capture_end() without capture_begin()", fix="call capture_begin first")
         stream, self._stream = self._stream, None
+        capture.end()
         self._memory.close()
         try:
             self._graph = stream.end_capture()
@@ -119,6 +126,7 @@ class CapturedGraph:
     def reset(self) -> None:
         """Forget what was captured, and let go of its memory."""
         self._graph = None
+        self.generators.clear()
         self._forget_pool()
 
     def _forget_pool(self) -> None:

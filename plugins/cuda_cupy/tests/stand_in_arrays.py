@@ -22,7 +22,7 @@ from stand_in_streams import (
     synchronized,
 )
 
-__all__ = ["Ufunc", "asarray", "asnumpy", "empty", "ndarray", "run", "wrapped"]
+__all__ = ["Ufunc", "asarray", "asnumpy", "empty", "launch", "ndarray", "run", "wrapped"]
 
 #: dtypes that atomicAdd takes
 ATOMIC = ("int32", "uint32", "uint64", "float16", "float32", "float64")
@@ -77,6 +77,28 @@ class Call:
         for out, result in zip(self.outs, results, strict=True):
             if out is not None:
                 out.look(kind, {})[...] = result
+
+
+class _Launch:
+    """A kernel with the places of its arrays."""
+
+    def __init__(self, kernel: Any, args: tuple[Any, ...]) -> None:
+        self.kernel, self.args = kernel, _places(args)
+
+    def run(self, kind: str = "real") -> None:
+        self.kernel(_looked(self.args, kind, {}))
+
+
+def launch(kernel: Any, args: tuple[Any, ...]) -> None:
+    """``kernel(args)``, which writes to arrays, on the current stream."""
+    call, graph = _Launch(kernel, args), capturing()
+    if graph is not None:
+        graph.calls.append(call)
+    elif MACHINE.delayed:
+        call.run("twin")
+        enqueue(call.run)
+    else:
+        call.run()
 
 
 def _places(x: Any) -> Any:

@@ -1,0 +1,263 @@
+"""CUDA graphs over the stand-in: a capture records calls, a replay runs them."""
+
+from __future__ import annotations
+
+import pytest
+from numpy_stand_in import MACHINE
+
+import coredispatch as cd
+from coredispatch import nn
+
+
+@pytest.fixture(autouse=True)
+def own_capture_stream(monkeypatch):
+    monkeypatch.setattr(cd.cuda.graph, "default_capture_stream", None)
+
+
+def test_a_replay_reads_and_writes_the_memory_of_the_capture(stand_in):
+    MACHINE.delay()
+    x = cd.tensor([1.0, 2.0], device="cuda")
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        assert cd.cuda.is_current_stream_capturing()
+        y = (x * 2).relu() + 1
+    assert not cd.cuda.is_current_stream_capturing()
+    for values in ([3.0, 4.0], [-5.0, 6.0]):
+        x.copy_(cd.tensor(values))
+        g.replay()
+        assert y.tolist() == [max(2 * v, 0) + 1 for v in values]
+
+
+def test_temporaries_of_a_graph_are_nobody_elses(stand_in):
+    x = cd.ones(4, device="cuda")
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y = (x + 1) * 3
+    others = [cd.full((4,), 9.0, device="cuda") for _ in range(8)]
+    g.replay()
+    assert y.tolist() == [6] * 4
+    assert all(other.tolist() == [9] * 4 for other in others)
+    held = cd.cuda.memory_reserved()
+    del y
+    g.reset()
+    assert cd.cuda.memory_reserved() < held
+
+
+def test_graphs_share_a_pool_by_its_handle(stand_in):
+    x = cd.ones(4, device="cuda")
+    first, second = cd.cuda.CUDAGraph(), cd.cuda.CUDAGraph()
+    handle = cd.cuda.graph_pool_handle()
+    with cd.cuda.graph(first, pool=handle):
+        y = (x + 1) * 2
+    with cd.cuda.graph(second, pool=first.pool()):
+        z = y - 1
+    assert first.pool() == second.pool() == handle != cd.cuda.graph_pool_handle()
+    first.replay()
+    second.replay()
+    assert z.tolist() == [3] * 4
+
+
+def step_of(model, optimizer, x, y):
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: cd.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: cd.optim.Adam(p, lr=0.05, capturable=True),
+    "adamw": lambda p: cd.optim.AdamW(p, lr=0.05, capturable=True, amsgrad=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_whole_training_step_is_captured(stand_in, name):
+    losses, weights = [], []
+    data = [cd.randn(8, 3) for _ in range(6)]
+    for graphed in (False, True):
+        cd.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to("cuda")
+        optimizer = OPTIMIZERS[name](model.parameters())
+        x, y = cd.zeros(8, 3, device="cuda"), cd.zeros(8, 1, device="cuda")
+        step, found = step_of(model, optimizer, x, y), []
+        side = cd.cuda.Stream()
+        with cd.cuda.stream(side):
+            for _ in range(2):
+                step()
+        cd.cuda.current_stream().wait_stream(side)
+        g = cd.cuda.CUDAGraph()
+        if graphed:
+            with cd.cuda.graph(g):
+                loss = step()
+        for batch in data:
+            x.copy_(batch)
+            y.copy_(batch.sum(1, keepdim=True))
+            if graphed:
+                g.replay()
+            else:
+                loss = step()
+            found.append(loss.item())
+        losses.append(found)
+        weights.append([p.tolist() for p in model.parameters()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert weights[0] == weights[1]
+    assert losses[0][-1] != losses[0][0]
+
+
+def test_a_scaled_step_is_captured_with_its_overflows(stand_in):
+    weight = nn.Parameter(cd.ones(2, device="cuda"))
+    optimizer = cd.optim.Adam([weight], lr=0.1, capturable=True)
+    scaler = cd.amp.GradScaler("cuda", init_scale=8.0, growth_interval=100)
+    x = cd.ones(2, device="cuda")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale((weight * x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    step()
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        step()
+    before = weight.tolist()
+    x.fill_(float("inf"))
+    g.replay()
+    assert weight.tolist() == before and scaler.get_scale() == 4.0
+    x.fill_(1.0)
+    g.replay()
+    assert weight.tolist() != before and scaler.get_scale() == 4.0
+
+
+def test_an_optimizer_that_keeps_numbers_on_the_host_is_refused(stand_in):
+    weight = nn.Parameter(cd.ones(2, device="cuda"))
+    weight.grad = cd.ones(2, device="cuda")
+    for make, reason in (
+        (cd.optim.Adam, "for an instance of Adam but param_groups' capturable is False"),
+        (cd.optim.NAdam, "NAdam but it keeps numbers on the host"),
+    ):
+        optimizer = make([weight])
+        with pytest.raises(RuntimeError, match=reason), cd.cuda.graph(cd.cuda.CUDAGraph()):
+            optimizer.step()
+        optimizer.step()
+
+
+def test_random_numbers_go_on_from_replay_to_replay(on_host):
+    cd.manual_seed(0)
+    x, own = cd.ones(64, device="cuda"), cd.Generator("cuda").manual_seed(3)
+    with pytest.raises(cd.OpError, match="draw a number with it before"):
+        with cd.cuda.graph(cd.cuda.CUDAGraph()):
+            cd.rand(4, device="cuda", generator=own)
+    cd.rand(4, device="cuda", generator=own)
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y, z = nn.functional.dropout(x, 0.5), cd.rand(4, device="cuda", generator=own)
+    found = []
+    for _ in range(3):
+        g.replay()
+        found.append((y.tolist(), z.tolist()))
+    assert len({str(pair[0]) for pair in found}) == len({str(pair[1]) for pair in found}) == 3
+
+
+def test_what_waits_cannot_be_captured_and_the_device_goes_on(stand_in):
+    x = cd.ones(2, device="cuda")
+    for wait in (lambda: x.sum().item(), lambda: x.cpu(), cd.cuda.synchronize, lambda: x.nonzero()):
+        g = cd.cuda.CUDAGraph()
+        with pytest.raises(RuntimeError, match=r"captur"), cd.cuda.graph(g):
+            wait()
+        assert not cd.cuda.is_current_stream_capturing()
+    assert (x + 1).tolist() == [2, 2]
+
+
+def test_calls_out_of_turn(stand_in, tmp_path):
+    g = cd.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        g.replay()
+    with pytest.raises(RuntimeError, match="non-default stream"):
+        g.capture_begin()
+    with pytest.raises(RuntimeError, match="without capture_begin"):
+        g.capture_end()
+    with pytest.raises(ValueError, match="Unknown capture error mode"):
+        g.capture_begin(capture_error_mode="strict")
+    with pytest.raises(ValueError, match="enable_debug_mode"):
+        g.debug_dump(str(tmp_path / "graph.dot"))
+    with cd.cuda.graph(g):
+        pass
+    with (
+        pytest.raises(RuntimeError, match="already owns a captured graph"),
+        cd.cuda.stream(cd.cuda.Stream()),
+    ):
+        g.capture_begin()
+    g.reset()
+    with cd.cuda.graph(g):
+        pass
+
+
+def test_indices_out_of_range_are_found_in_replays(on_host):
+    table, index = cd.ones(4, 2, device="cuda"), cd.zeros(3, dtype=cd.int64, device="cuda")
+    nn.functional.embedding(index, table)
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y = nn.functional.embedding(index, table)
+    g.replay()
+    assert y.tolist() == [[1, 1]] * 3
+    index.fill_(4)
+    g.replay()
+    with pytest.raises(IndexError, match="index 4 is out of range for 4 embeddings"):
+        cd.cuda.synchronize()
+
+
+def test_graphed_callables_train_as_the_callables_do(stand_in):
+    outcomes = []
+    data = [cd.randn(5, 3) for _ in range(3)]
+    for graphed in (False, True):
+        cd.manual_seed(0)
+        first, last = nn.Linear(3, 4).to("cuda"), nn.Linear(4, 2).to("cuda")
+        parameters = [*first.parameters(), *last.parameters()]
+        optimizer = cd.optim.SGD(parameters, lr=0.1)
+        head = lambda x: cd.tanh(x) * 2  # noqa: E731
+        if graphed:
+            sample = cd.randn(5, 3, device="cuda")
+            hidden = cd.randn(5, 4, device="cuda", requires_grad=True)
+            first, head, last = cd.cuda.make_graphed_callables(
+                (first, head, last), ((sample,), (hidden,), (hidden.detach().requires_grad_(),))
+            )
+        for batch in data:
+            optimizer.zero_grad()
+            loss = last(head(first(batch.to("cuda")))).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+        outcomes.append([loss.item(), *(p.tolist() for p in parameters)])
+    for graphed, usual in zip(outcomes[1], outcomes[0], strict=True):
+        cd.testing.assert_close(cd.tensor(graphed), cd.tensor(usual))
+
+
+def test_a_graphed_module_runs_as_usual_in_the_other_mode_and_refuses_other_shapes(stand_in):
+    layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(1.0)).to("cuda")
+    made = cd.cuda.make_graphed_callables(layer, (cd.ones(3, 2, device="cuda"),))
+    assert made is layer
+    assert layer(cd.ones(3, 2, device="cuda")).tolist() == [[0, 0]] * 3
+    with pytest.raises(
+        cd.OpError, match=r"captured with \S*\[3, 2\] and called with \S*\[4, 2\]"
+    ):
+        layer(cd.ones(4, 2, device="cuda"))
+    layer.eval()
+    assert layer(cd.ones(4, 2, device="cuda")).shape == (4, 2)
+
+
+def test_what_cannot_be_graphed(stand_in):
+    layer = nn.Linear(2, 2).to("cuda")
+    handle = layer.register_forward_hook(lambda *_: None)
+    x = cd.ones(1, 2, device="cuda")
+    with pytest.raises(AssertionError, match="must not have hooks"):
+        cd.cuda.make_graphed_callables(layer, (x,))
+    handle.remove()
+    with pytest.raises(AssertionError, match="must contain only Tensors"):
+        cd.cuda.make_graphed_callables(layer, (3,))
+    with cd.autocast("cuda"), pytest.raises(RuntimeError, match="cache_enabled=False"):
+        cd.cuda.make_graphed_callables(layer, (x,))
