@@ -12,3 +12,4 @@ if TYPE_CHECKING:
     from . import grad_scaler as grad_scaler
     from . import layer as layer
     from . import settings as settings
+    from . import unscaling as unscaling

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch._late_names import FOREACH, FOREACH_PREFIX, FOREACH_UNARY
+from coredispatch.frontend.amp.unscaling import check_and_unscale_
 from coredispatch.frontend.autograd.inplace import check_in_place
-from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -187,23 +187,10 @@ def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     return [x.copy_(y, non_blocking) for x, y in zip(tensors, sources)]
 
 
-def non_finite_check_and_unscale_(tensors: Any, found_inf: Tensor, inv_scale: Any) -> None:
-    """Multiply each tensor by ``inv_scale``; ``found_inf`` becomes 1 where one is not finite.
-
-    All are on the device of ``found_inf``, a tensor without dimensions, and no value is read.
-    """
-    with no_grad():
-        finite = [x.isfinite().all() for x in tensors]
-        every = TABLE.operator("stack")(finite).all() if len(finite) > 1 else finite[0]
-        found_inf.copy_(TABLE.operator("maximum")(found_inf, 1 - every.to(found_inf.dtype)))
-        for x in tensors:
-            x.mul_(inv_scale.to(x.dtype) if isinstance(inv_scale, Tensor) else inv_scale)
-
-
 def _amp_foreach_non_finite_check_and_unscale_(self: Any, found_inf: Any, inv_scale: Any) -> None:
-    """:func:`non_finite_check_and_unscale_` under PyTorch's name."""
+    """:func:`check_and_unscale_` under PyTorch's name."""
     tensors = _tensors(self, "_amp_foreach_non_finite_check_and_unscale_")
-    non_finite_check_and_unscale_(tensors, found_inf, inv_scale)
+    check_and_unscale_(tensors, found_inf, inv_scale)
 
 
 _OTHERS: dict[str, Callable[..., Any]] = {

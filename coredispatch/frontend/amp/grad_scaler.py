@@ -7,6 +7,7 @@ import math
 import warnings
 from typing import Any, overload
 
+from coredispatch.frontend.amp.unscaling import check_and_unscale_
 from coredispatch.plugin import (
     ArgumentError,
     OpError,
@@ -147,8 +148,6 @@ class GradScaler:
 
     def _unscale(self, optimizer: Any) -> dict[Any, Tensor]:
         """By device a tensor, 1 where a gradient there is infinite or NaN, else 0."""
-        from coredispatch.frontend import foreach
-
         by_device: dict[Any, list[Tensor]] = {}
         sparse = []
         for group in optimizer.param_groups:
@@ -173,7 +172,7 @@ class GradScaler:
                 inverse = 1.0 / self._scale
                 if isinstance(inverse, Tensor):
                     inverse = inverse.to(device, non_blocking=True)
-                foreach.non_finite_check_and_unscale_(gradients, found[device], inverse)
+                check_and_unscale_(gradients, found[device], inverse)
             for parameter, gradient in sparse:
                 parameter.grad = gradient * (1.0 / self._scale)
         return found

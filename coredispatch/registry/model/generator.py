@@ -141,11 +141,11 @@ class Generator:
         raise OpError(f"the {self.device} generator does not use offset", fix="use set_state()")
 
     def graphsafe_get_state(self) -> Generator:
-        """Not available: work is not captured into graphs."""
+        """Not available: graphs move the states of generators on by themselves."""
         raise NotImplementedError("graphsafe_get_state: use get_state() or clone_state()")
 
     def graphsafe_set_state(self, state: Generator) -> None:
-        """Not available: work is not captured into graphs."""
+        """Not available: graphs move the states of generators on by themselves."""
         raise NotImplementedError("graphsafe_set_state: use set_state()")
 
     def __getstate__(self) -> dict[str, Any]:
