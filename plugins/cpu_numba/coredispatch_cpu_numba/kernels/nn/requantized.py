@@ -27,9 +27,11 @@ __all__ = ["KERNELS"]
 _BYTES = np.dtype(np.uint8), np.dtype(np.int8)
 _LEAST = 1 << 14  # multiplications
 _SPLIT = 1 << 18
-_linear, _convolution, _depthwise = (
-    Loop("nn.requantized", name, _SPLIT) for name in ("linear", "convolution", "depthwise")
+_linear, _convolution, _windows, _depthwise = (
+    Loop("nn.requantized", name, _SPLIT)
+    for name in ("linear", "convolution", "windows", "depthwise")
 )
+_PLACES = 512  # of a unit of windows
 _FEWEST_COLUMNS = 8  # of a group, which a panel is filled up from
 
 
@@ -55,24 +57,26 @@ class _Packed:
     """A weight in panels, and what its zero points come to.
 
     ``shape`` is ``(groups, columns, depth)``. The channels of a place in a window lie together.
+    *lines*: each row of a window is filled up to whole words.
     """
 
-    def __init__(self, weight: np.ndarray, groups: int) -> None:
+    def __init__(self, weight: np.ndarray, groups: int, lines: bool = False) -> None:
         _, _, panel, per_word, step, _ = _layout()
         if weight.ndim == 4:
             weight = weight.transpose(0, 2, 3, 1)
         columns, depth = len(weight) // groups, prod(weight.shape[1:])
-        weight = weight.reshape(groups, columns, depth)
-        self.words = -(-depth // (per_word * step)) * step
+        self.lines, self.shape = lines, (groups, columns, depth)
+        rows = weight.shape[1] if lines else 1
+        weight = weight.reshape(groups, columns, rows, depth // rows)
+        self.words = rows * (-(-depth // rows // (per_word * step)) * step)
         panels = -(-columns // panel)
         signed = weight if weight.dtype == np.int8 else (weight ^ np.uint8(128)).view(np.int8)
-        shape = (groups, panels * panel, self.words * per_word)
+        shape = (groups, panels * panel, rows, self.words // rows * per_word)
         padded = np.zeros(shape, np.int8 if per_word == 4 else np.int16)
-        padded[:, :columns, :depth] = signed
+        padded[:, :columns, :, : depth // rows] = signed
         cut = padded.reshape(groups * panels, panel, self.words, per_word).transpose(0, 2, 1, 3)
         self.panels = np.ascontiguousarray(cut)
-        self.shape = weight.shape
-        self.sums = signed.sum(2, dtype=np.int64).reshape(-1)
+        self.sums = signed.sum((2, 3), dtype=np.int64).reshape(-1)
         self.offset = 0 if weight.dtype == np.int8 else 128
 
 
@@ -99,12 +103,13 @@ def _prepared(
     zero: int,
     kept: Any,
     groups: int,
+    lines: bool = False,
 ) -> tuple[_Packed, _Parameters]:
     """The packed weight and the parameters, from ``kept`` where those of this call are there."""
     kept = {} if kept is None else kept
     packed = kept.get("cpu_numba.packed")
-    if packed is None or packed.shape[0] != groups:
-        packed = kept["cpu_numba.packed"] = _Packed(weight, groups)
+    if packed is None or packed.shape[0] != groups or packed.lines != lines:
+        packed = kept["cpu_numba.packed"] = _Packed(weight, groups, lines)
     sources = (packed, *channels)
     known = kept.get("cpu_numba.parameters")
     if known is None or known[1] != zero or not all(map(is_, known[0], sources)):
@@ -225,12 +230,31 @@ def requantized_conv2d(
         plan = [rows, depth, 0, n, zero, low, high, is_wide, 0, flip, 0, 1, 0, *window]
         _run(_depthwise, pixels, taps, parameters, out, plan, work, images * oh)
         return out.transpose(0, 3, 1, 2)
-    packed, found = _prepared(weight, channels, x_zero + flip, kept, groups)
-    if groups == kh == kw == sh == sw == 1 and ph == pw == 0:
+    pointwise = groups == kh == kw == sh == sw == 1 and ph == pw == 0
+    lines = (
+        not pointwise
+        and dw == groups == 1
+        and min(ph, pw) >= 0
+        and _layout()[3:5] == (4, 1)
+        and bool((zeros == (0 if weight.dtype == np.int8 else 128)).all())
+    )
+    packed, found = _prepared(weight, channels, x_zero + flip, kept, groups, lines)
+    if pointwise:
         _multiplied(pixels, out, rows, packed, found, zero, low, high)
         return out.transpose(0, 3, 1, 2)
     if flip:  # once here, not for each window
         pixels, flip = pixels.view(np.uint8) ^ np.uint8(flip), 0
+    if lines:
+        tall = max(1, min(oh, _PLACES // ow))
+        blocks = images * -(-oh // tall)
+        portions = _shared(blocks, columns)
+        plan = [
+            rows, depth, packed.words, columns, zero, low, high, found.wide, 0, 0, 0, portions, 0,
+            *window, tall,
+        ]  # fmt: skip
+        units = blocks * portions
+        _run(_windows, pixels, packed.panels, found.rows, out, plan, work, units)
+        return out.transpose(0, 3, 1, 2)
     blocks = -(-rows // _layout()[0]) * groups
     portions = _shared(blocks, columns)
     plan = [

@@ -25,7 +25,7 @@ from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.requantization import requantize_columns, requantized, requantized_wide
 from coredispatch_cpu_numba.spans import copy_apart, item, part, put
-from coredispatch_cpu_numba.tiles import multiplier, panel_width
+from coredispatch_cpu_numba.tiles import multiplier, panel_width, window_multiplier
 from coredispatch_cpu_numba.vectors import byte_tile, machine
 
 __all__ = ["LANES", "LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
@@ -54,6 +54,13 @@ def _taken(target, source, flip):
     else:
         for k in range(source.size):
             target[k] = _STORED(source[k] ^ flip)
+
+
+@inlined
+def fill_bytes(target, value):
+    """``target[:] = value``."""
+    for k in range(target.size):
+        target[k] = np.uint8(value)
 
 
 @inlined
@@ -308,6 +315,68 @@ def _convolution(char: str) -> Callable[..., None]:
     return loop
 
 
+def _windows(char: str) -> Callable[..., None]:
+    """As ``_convolution`` of one group, with windows that are read where they lie.
+
+    A unit is some rows of places of an image. What they see of the input is copied, with the border
+    as the zero point; then a window is a segment of bytes in each row under the kernel, and the
+    next window begins a few pixels further.
+    """
+    multiply, finish, panel, wide = window_multiplier(), _finish, PANEL, PANEL * SLAB
+    stored = np.uint8
+
+    def loop(x, packed, parameters, out, plan, lo, hi):
+        full_vectors()
+        words, columns, portions = plan[2], plan[3], plan[11]
+        height, width, given, high, across = plan[13], plan[14], plan[15], plan[16], plan[17]
+        kernel, fill, tall = plan[18], plan[27], plan[29]
+        down, aside, before, left = plan[20], plan[21] * given, plan[22], plan[23] * given
+        line, apart = (across - 1) * aside + plan[19] * given, plan[24]
+        segment = words // kernel
+        slabs = (columns + wide - 1) // wide
+        share = (slabs + portions - 1) // portions
+        padded = (columns + panel - 1) // panel * panel
+        pieces = (high + tall - 1) // tall
+        # A segment goes on to whole words, whose weights are 0.
+        seen = np.empty(((tall - 1) * down + (kernel - 1) * apart + 1) * line + 64, stored)
+        fill_bytes(seen, fill)
+        total, sums = np.empty(ROWS * wide, np.int32), np.zeros(1, np.int32)
+        inside = min(line - left, width * given)
+        gathered = -1
+        for unit in range(lo, hi):
+            b, portion = unit // portions, unit % portions
+            image, top = b // pieces, b % pieces * tall
+            some = min(tall, high - top)
+            if gathered != b:
+                gathered = b
+                for r in range((some - 1) * down + (kernel - 1) * apart + 1):
+                    y = top * down - before + r
+                    at = r * line
+                    if 0 <= y < height:
+                        place = (image * height + y) * width * given
+                        target = part(seen, at + left, at + left + inside)
+                        copy_apart(target, part(x, place, place + inside))
+                    else:
+                        fill_bytes(part(seen, at, at + line), fill)
+            for slab in range(portion * share, min(slabs, portion * share + share)):
+                at = slab * wide
+                filled, used = min(wide, padded - at), min(wide, columns - at)
+                for r in range(some):
+                    for ox in range(0, across, ROWS):
+                        count = min(ROWS, across - ox)
+                        multiply(
+                            seen, r * down * line + ox * aside, aside, count, segment, kernel,
+                            apart * line, packed, at * words, filled, total,
+                        )  # fmt: skip
+                        target_at = ((image * high + top + r) * across + ox) * columns + at
+                        finish(
+                            total, filled, count, used, sums, at, parameters, padded, out,
+                            target_at, columns, plan,
+                        )  # fmt: skip
+
+    return loop
+
+
 def _depthwise(char: str) -> Callable[..., None]:
     """Each channel alone; a unit is a row of places of an image, all their channels at once.
 
@@ -378,5 +447,6 @@ def _depthwise(char: str) -> Callable[..., None]:
 LOOPS: dict[str, Loop] = {
     "linear": Loop("aawai", _linear, dtypes="B"),
     "convolution": Loop("aawai", _convolution, dtypes="B"),
+    "windows": Loop("aawai", _windows, dtypes="B"),
     "depthwise": Loop("awwai", _depthwise, dtypes="B"),
 }
