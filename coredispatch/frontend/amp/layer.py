@@ -32,21 +32,31 @@ _float32, _float64 = dtypes.float32, dtypes.float64
 _eligible = (dtypes.float16, dtypes.bfloat16, _float32)
 
 
+@functools.cache
+def policy_on(device: str, cast: str) -> str | None:
+    """What an operator's ``cast`` comes to on a device: lower, float32, widest or nothing."""
+    if not cast.endswith("_accelerated"):
+        return cast
+    on_cpu, _, elsewhere = cast.removesuffix("_accelerated").rpartition("_cpu_")
+    return on_cpu or None if device == "cpu" else elsewhere
+
+
 class CastEntry(LayerEntry):
     """Cast the floating arguments as the operator's policy says, then go on below.
 
     ``lower`` gives the dtype of the autocast block (unless an argument is float64), ``float32``
-    that, ``float32_accelerated`` that on every device but the CPU, ``widest`` the dtype that those
-    of the arguments promote to.
+    that, ``widest`` the dtype that those of the arguments promote to; :func:`policy_on` says which
+    of them holds for the device.
     """
 
     def __init__(self, op: Any, keys: int, mask: int, record: Operator, *rest: Any) -> None:
         super().__init__(op, keys, mask, record, *rest)
-        self.lower: bool = record.cast == "lower"
-        self.widest: bool = record.cast == "widest"
         self.lists: bool = bool(record.lists)
         self.device: str = next((name for name in backends() if keys & key_bit(name)), "")
-        self.passes: bool = record.cast == "float32_accelerated" and self.device == "cpu"
+        policy = policy_on(self.device, record.cast)
+        self.lower: bool = policy == "lower"
+        self.widest: bool = policy == "widest"
+        self.passes: bool = policy is None
         self.to_dtype = operator("to_dtype")
 
     def call(self, args: tuple[Any, ...]) -> Any:
@@ -159,11 +169,12 @@ def _meaning(op: Any, function: Any, args: tuple[Any, ...]) -> Any:
     tensors = [v for v in _flat(args) if isinstance(v, Value) and dtype_of(v).is_floating_point]
     found = {dtype_of(v) for v in tensors}
     device = tensors[0].device.type if tensors else "cpu"  # type: ignore[attr-defined]
-    if op.cast == "lower" and _float64 not in found:
+    policy = policy_on(device, op.cast)
+    if policy == "lower" and _float64 not in found:
         found = {get_autocast_dtype(device)}
-    elif op.cast == "float32" or (op.cast == "float32_accelerated" and device != "cpu"):
+    elif policy == "float32":
         found = {_float32}
-    elif op.cast != "widest" or not found:
+    elif policy != "widest" or not found:
         return function(*args)
     target = functools.reduce(promote_types, found)
 

@@ -204,6 +204,7 @@ def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -
         samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
         inplace=False,
     ),
+    cast="float32_accelerated",
 )
 def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""

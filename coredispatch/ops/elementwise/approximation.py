@@ -27,7 +27,6 @@ def special_metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]
         "samples": unary,
         "takes": "real",
         "tolerance": ulp(ulps),
-        "cast": "float32_accelerated",
         "inplace": True,
         "namespace": ("", "special"),
     }

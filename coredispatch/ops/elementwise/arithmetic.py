@@ -222,7 +222,13 @@ def _(grad, self):
 
 
 @composite(
-    out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True, fits=("value",)
+    out=broadcast,
+    dtype=promote,
+    samples=triples,
+    dtypes=NUMBER,
+    inplace=True,
+    fits=("value",),
+    cast="widest_accelerated",
 )
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
@@ -253,6 +259,7 @@ addcmul.vjp(
     values=(0.5, 2.0),
     inplace=True,
     fits=("value",),
+    cast="widest_accelerated",
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""

@@ -181,6 +181,7 @@ def _size(x: Any) -> Any:
     values=(0.25, 2.0),
     tolerance=ulp(1),
     inplace=True,
+    cast="float32_accelerated",
 )
 def reciprocal(self: Tensor) -> Tensor:
     """Elementwise ``1 / self``; integers give the default floating dtype."""

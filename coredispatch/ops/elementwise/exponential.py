@@ -207,7 +207,9 @@ def _(grad, out):
     return mul(grad, adjoint(out))
 
 
-@composite(**float_metadata(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
+@composite(
+    **float_metadata(np.exp2, 2, tolerance=conditioned, cast=None), namespace=("", "special")
+)
 def exp2(self: Tensor) -> Tensor:
     """Elementwise ``2 ** self``."""
     return pow(2.0, self)

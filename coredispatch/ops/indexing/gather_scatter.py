@@ -187,6 +187,7 @@ def _scatter_add_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
     tolerance=dot,
     inplace=True,
     stores=("src",),
+    cast="widest_accelerated",
 )
 def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``self`` with ``src`` added where :func:`gather` would read; repeated places add up."""

@@ -228,6 +228,7 @@ def _put_reference(self: Any, indices: Any, values: Any, accumulate: bool = Fals
     tolerance=dot,
     inplace=True,
     stores=("values",),
+    cast="widest_accelerated",
 )
 def index_put(
     self: Tensor, indices: Index, values: Tensor | Scalar, accumulate: bool = False

@@ -88,7 +88,7 @@ def _tensordot_reference(self: Any, other: Any, dims: Any = 2) -> Any:
         Sample(make((3,)), make((4,)), 0),
         Sample(make((3, 4, 5)), make((5, 3, 2)), ([0, 2], [1, 0])),
     ),
-    cast="lower",
+    cast="lower_cpu_widest_accelerated",
     tolerance=dot_tolerance,
     dtypes=NUMBERS,
 )
@@ -165,6 +165,7 @@ def trace(self: Tensor) -> Tensor:
     namespace="linalg",
     method=False,
     takes=_NUMBERS,
+    cast="widest_accelerated",
 )
 def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast.

@@ -141,6 +141,7 @@ def _matrix_norms(make: Any) -> Iterator[Sample]:
     smooth=False,
     namespace="linalg",
     method=False,
+    cast="float32_accelerated",
 )
 def linalg_matrix_norm(
     self: Tensor,

@@ -233,7 +233,7 @@ def mv(self: Tensor, vec: Tensor) -> Tensor:
     dtype=promote,
     reference=lambda self, tensor: self @ tensor,
     samples=products(*VECTORS),
-    cast="lower",
+    cast="widest_accelerated",
     tolerance=dot_tolerance,
     dtypes=NUMBERS,
 )
@@ -247,6 +247,7 @@ def dot(self: Tensor, tensor: Tensor) -> Tensor:
     reference=lambda self, other: np.conj(self) @ other,
     samples=products(*VECTORS),
     tolerance=dot_tolerance,
+    cast="widest_accelerated",
 )
 def vdot(self: Tensor, other: Tensor) -> Tensor:
     """Like :func:`dot` with the first vector conjugated."""
@@ -421,6 +422,7 @@ def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Sc
     inplace=True,
     dtypes=NUMBERS,
     fits=("beta", "alpha"),
+    cast="lower_accelerated",
 )
 def addr(
     self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1

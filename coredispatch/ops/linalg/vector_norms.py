@@ -169,6 +169,7 @@ power_norm.vjp(power_norm_grad)
     dtypes="float",
     tolerance=dot,
     smooth=False,
+    cast="float32_accelerated",
 )
 def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The ``p``-norm of ``self - other``, 0-dim; shapes broadcast."""
@@ -189,6 +190,7 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     tolerance=conditioned,
     smooth=False,
     inplace=True,
+    cast="float32_accelerated",
 )
 def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """``self`` with each slice along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""

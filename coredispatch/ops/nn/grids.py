@@ -76,6 +76,7 @@ def _grid_shape(
     smooth=False,
     unbroadcast=False,
     namespace=(),
+    cast="widest_accelerated",
 )
 def grid_sample(
     input: Tensor,

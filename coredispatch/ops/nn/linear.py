@@ -170,7 +170,7 @@ def _bilinear_samples(make: Any) -> Iterator[Sample]:
 
 
 @composite(
-    cast="lower",
+    cast="widest_accelerated",
     reference=_bilinear_reference,
     samples=_bilinear_samples,
     dtypes="float",

@@ -199,6 +199,7 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
     takes="real",
     dtypes="float",
     namespace="nn.functional",
+    cast="float32_accelerated",
 )
 def interpolate(
     input: Tensor,

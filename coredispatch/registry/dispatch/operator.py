@@ -47,10 +47,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: ``lower``: in the half precision of the block. ``float32``: in that. ``float32_accelerated``: in
-#: float32 on every device but the CPU, whose kernels add up in float32 anyway, and which keeps the
-#: dtype as PyTorch's does. ``widest``: in the widest dtype of the operands.
-CAST_POLICIES = (None, "lower", "float32", "float32_accelerated", "widest")
+#: ``lower``: in the half precision of the block. ``float32``: in that. ``widest``: in the widest
+#: dtype of the operands. ``..._accelerated``: on every device but the CPU, whose kernels add up in
+#: float32 anyway, and which keeps the dtype; PyTorch has a list for each kind of device.
+#: ``lower_cpu_widest_accelerated``: the one on the CPU, the other elsewhere.
+CAST_POLICIES = (
+    None,
+    "lower",
+    "float32",
+    "widest",
+    "lower_accelerated",
+    "float32_accelerated",
+    "widest_accelerated",
+    "lower_cpu_widest_accelerated",
+)
 _NORMAL = {
     "int": CANONICAL_INT,
     "IntList": CANONICAL_INTLIST,
