@@ -51,20 +51,25 @@ def is_built() -> bool:
 class _Matmul:
     """Settings of products of matrices.
 
-    ``allow_tf32`` is ``set_float32_matmul_precision("high")`` and acts; half precision is summed in
-    float32 always, so that what allows fewer bits for it is kept and changes nothing.
+    ``allow_tf32`` and ``fp32_precision = "tf32"`` are ``set_float32_matmul_precision("high")`` and
+    act; half precision is summed in float32 always, so that what allows fewer bits for it is kept
+    and changes nothing.
     """
 
     _kept = {
         "allow_fp16_reduced_precision_reduction": True,
         "allow_bf16_reduced_precision_reduction": True,
         "allow_fp16_accumulation": False,
-        "fp32_precision": "none",
     }
+    _named = {"none": "highest", "ieee": "highest", "tf32": "high"}
+    _chosen = "none"
 
     def __getattr__(self, name: str) -> Any:
         if name == "allow_tf32":
             return get_float32_matmul_precision() != "highest"
+        if name == "fp32_precision":
+            reduced = get_float32_matmul_precision() != "highest"
+            return "tf32" if reduced else "none" if self._chosen == "tf32" else self._chosen
         if name in self._kept:
             return self._kept[name]
         raise AttributeError(f"Unknown attribute {name}")
@@ -76,6 +81,11 @@ class _Matmul:
                     f"set_allow_tf32_cublas expects a bool, but got {type(value).__name__}"
                 )
             set_float32_matmul_precision("high" if value else "highest")
+        elif name == "fp32_precision":
+            if value not in self._named:
+                raise RuntimeError(f"backend 'cuda' does not support precision {value!r}")
+            _Matmul._chosen = value
+            set_float32_matmul_precision(self._named[value])
         elif name in self._kept:
             self._kept[name] = value
         else:

@@ -196,20 +196,27 @@ def ipc_collect() -> None:
     present()
 
 
+_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
+
+
 def get_sync_debug_mode() -> int:
-    """0: synchronizations are not reported. Refuses without a device."""
-    present()
-    return 0
+    """0, 1 or 2, see :func:`set_sync_debug_mode`. Refuses without a device."""
+    return int(asked("sync_debug_mode"))
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Takes 0 (``"default"``) only: synchronizations cannot be reported."""
-    present()
-    if debug_mode not in (0, "default"):
-        raise NotImplementedError(
-            f"set_sync_debug_mode({debug_mode!r}): synchronizations are not reported here; "
-            "use a profiler of the driver (Nsight Systems)"
+    """What reading values of the device does: nothing (0, ``"default"``), warn (1), raise (2).
+
+    Seen are ``item``, ``tolist``, ``numpy``, ``bool``, ``print`` and copies to the CPU that wait.
+    Kernels of CuPy that wait by themselves, for the number of results of ``nonzero`` say, are not.
+    """
+    mode = _DEBUG_MODES.get(debug_mode, -1) if isinstance(debug_mode, str) else debug_mode
+    if mode not in (0, 1, 2):
+        raise RuntimeError(
+            f"invalid value of debug_mode {debug_mode!r}, expected one of `default`, `warn`, "
+            "`error`"
         )
+    asked("set_sync_debug_mode", mode)
 
 
 def list_gpu_processes(device: Any = None) -> str:

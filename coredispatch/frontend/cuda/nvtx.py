@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.frontend.cuda.devices import asked, is_available
+from coredispatch.frontend.cuda.devices import asked, is_available, present
 
-__all__ = ["mark", "range", "range_pop", "range_push"]
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 def _nvtx(name: str, *args: Any) -> Any:
@@ -36,6 +36,18 @@ def range_pop() -> Any:
 def mark(msg: str) -> Any:
     """An instant that the profiler shows."""
     return _nvtx("Mark", msg)
+
+
+def range_start(msg: str) -> int:
+    """Not available: CuPy's NVTX has nested ranges only."""
+    present()
+    raise NotImplementedError("cuda.nvtx.range_start: use range_push, or the block range(msg)")
+
+
+def range_end(range_id: int) -> None:
+    """Not available: see :func:`range_start`."""
+    present()
+    raise NotImplementedError("cuda.nvtx.range_end: use range_pop, or the block range(msg)")
 
 
 @contextlib.contextmanager

@@ -221,6 +221,11 @@ class Event:
         """Not available: events stay in one process."""
         raise NotImplementedError("cuda.Event.ipc_handle: events stay in one process")
 
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> Event:
+        """Not available: events stay in one process."""
+        raise NotImplementedError("cuda.Event.from_ipc_handle: events stay in one process")
+
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {'recorded' if self.recorded else 'uninitialized'}>"
 

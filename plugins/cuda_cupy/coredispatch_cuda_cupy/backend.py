@@ -93,6 +93,8 @@ class CudaBackend(Runtime, ArrayApiBackend):
 
         Raises what kernels on the device found wrong until then.
         """
+        if self.debug_mode:
+            self.report_wait()
         with raw.device:
             array = self.cupy.asnumpy(raw)
             device_checks.raise_pending(self.cupy)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError
+from coredispatch.plugin import ArgumentError, OpError
 from coredispatch_cuda_cupy import device_checks
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
@@ -23,6 +24,8 @@ class Runtime:
 
     cupy: Any
     detection: Detection
+    #: what a read of values does: 0 nothing more, 1 warn, 2 raise
+    debug_mode = 0
 
     def prepare(self) -> None:
         """Memory, streams and graphs, where there is a device.
@@ -303,6 +306,21 @@ class Runtime:
         mark.synchronize()
         with self.on(index):
             device_checks.raise_pending(self.cupy)
+
+    def sync_debug_mode(self) -> int:
+        """What a read of values does besides: 0 nothing, 1 warn, 2 raise."""
+        return self.debug_mode
+
+    def set_sync_debug_mode(self, mode: int) -> None:
+        """Let a read of values warn or raise."""
+        self.debug_mode = mode
+
+    def report_wait(self) -> None:
+        """Warn, or raise :class:`OpError`, that the program is about to wait for the device."""
+        text = "called a synchronizing CUDA operation"
+        if self.debug_mode == 2:
+            raise OpError(text, fix="keep the value on the device, or set_sync_debug_mode(0)")
+        warnings.warn(text, stacklevel=2)
 
     # -- graphs ----------------------------------------------------------------------------
 

@@ -280,7 +280,15 @@ def test_the_precision_of_products_is_the_backends(stand_in):
     finally:
         cd.set_float32_matmul_precision("highest")
     assert stand_in.cupy._core.chosen == "default"
-    assert not cd.backends.cuda.matmul.allow_tf32
+    matmul = cd.backends.cuda.matmul
+    assert not matmul.allow_tf32 and matmul.fp32_precision == "none"
+    matmul.fp32_precision = "tf32"
+    assert stand_in.cupy._core.chosen == "tf32" and matmul.allow_tf32
+    with pytest.raises(RuntimeError, match="does not support precision 'bf16'"):
+        matmul.fp32_precision = "bf16"
+    matmul.fp32_precision = "ieee"
+    assert stand_in.cupy._core.chosen == "default" and matmul.fp32_precision == "ieee"
+    matmul.fp32_precision = "none"
 
 
 def test_streams_and_events_under_pytorchs_names(stand_in):

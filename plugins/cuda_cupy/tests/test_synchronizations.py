@@ -117,6 +117,24 @@ def test_integer_division_looks_for_zeros_on_the_device(stand_in):
         _ = x // 0
 
 
+def test_reads_of_values_are_reported_where_that_is_asked_for(stand_in):
+    x = cd.ones(2, device="cuda")
+    assert cd.cuda.get_sync_debug_mode() == 0
+    try:
+        cd.cuda.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning, match="synchronizing CUDA operation"):
+            x.sum().item()
+        cd.cuda.set_sync_debug_mode(2)
+        for read in (lambda: x.tolist(), lambda: x.cpu(), lambda: bool(x.any())):
+            with pytest.raises(RuntimeError, match="synchronizing CUDA operation"):
+                read()
+        (x + 1).to("cpu", non_blocking=True)
+        with pytest.raises(RuntimeError, match="invalid value"):
+            cd.cuda.set_sync_debug_mode("loud")
+    finally:
+        cd.cuda.set_sync_debug_mode("default")
+
+
 def test_a_check_is_raised_at_once_where_that_is_asked_for(stand_in, monkeypatch):
     monkeypatch.setenv("COREDISPATCH_CHECK", "1")
     x = cd.tensor([7]).to("cuda")

@@ -120,8 +120,10 @@ def test_each_query_answers_truly_and_each_tensor_is_refused_with_the_right_fix(
     try:
         assert cd.plugins["cuda_absent"].status == "loaded"
         queries = {
-            "False": "is_available is_initialized is_bf16_supported is_tf32_supported",
-            "0": "device_count memory_allocated max_memory_allocated memory_reserved",
+            "False": "is_available is_initialized is_bf16_supported is_tf32_supported "
+            "is_current_stream_capturing",
+            "0": "device_count memory_allocated max_memory_allocated memory_reserved "
+            "max_memory_reserved",
             "None": "empty_cache seed seed_all",
             "''": "get_gencode_flags",
         }
@@ -147,6 +149,12 @@ def test_each_query_answers_truly_and_each_tensor_is_refused_with_the_right_fix(
             cuda.memory_summary,
             cuda.Stream,
             cuda.Event,
+            cuda.CUDAGraph,
+            cuda.graph_pool_handle,
+            cuda.reset_peak_memory_stats,
+            cuda.get_sync_debug_mode,
+            lambda: cuda.make_graphed_callables(len, ()),
+            lambda: cuda.set_per_process_memory_fraction(0.5),
             lambda: cuda.set_device(0),
         ):
             with pytest.raises(cd.DeviceError, match="no CUDA device: " + re.escape(reason)) as e:
@@ -154,6 +162,13 @@ def test_each_query_answers_truly_and_each_tensor_is_refused_with_the_right_fix(
             assert isinstance(e.value, AssertionError)  # as in PyTorch
             assert fix in str(e.value)
             assert ("pip install" in str(e.value)) == (situation == "no CuPy")
+        assert not cd.ones(1).is_pinned() and cd.zeros(1, pin_memory=True).tolist() == [0]
+        for refused in (cd.ones(1).pin_memory, lambda: cuda.nvtx.range_push("x")):
+            with pytest.raises(RuntimeError) as e:
+                refused()
+            assert "pip install" not in str(e.value)
+        with pytest.warns(UserWarning, match="CUDA is not available"):
+            assert not cd.GradScaler("cuda").is_enabled()
     finally:
         cd.plugins.unload("cuda_absent")
 
