@@ -86,7 +86,8 @@ def _with_dtype(kernel: Kernel, native: Callable[[DType], Any]) -> Kernel:
 
 def refuse_shared_memory(out: Any) -> None:
     """Raise :class:`OpError` where elements of ``out`` share memory, which CuPy would write to."""
-    if 0 in out.strides and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides)):
+    shared = 0 in out.strides and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides))
+    if shared and out.size:
         raise OpError(
             "more than one element of the written-to tensor refers to a single memory location",
             fix="clone() it before writing",

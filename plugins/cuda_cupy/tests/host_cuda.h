@@ -97,7 +97,7 @@ static int run_grid(void (*kernel)(void**), unsigned int grid, unsigned int bloc
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 static void __syncthreads() { wait_at(AT_BLOCK); }
 static void __syncwarp() { wait_at(AT_WARP); }
 template <typename V> static V taken_from(V value, unsigned int lane) {
@@ -116,6 +116,27 @@ template <typename V> static V __shfl_up_sync(unsigned int, V value, unsigned in
 }
 template <typename V> static V __shfl_sync(unsigned int, V value, int lane) {
     return taken_from(value, lane);
+}
+// A warp's product of 16 x 16 and 16 x 8 elements of 16 bits, laid out as mma.m16n8k16 has them.
+static unsigned int operands[1024][6];
+template <typename Widen>
+static void multiply_on_host(float (&c)[4], const unsigned int (&a)[4], unsigned int b0,
+                             unsigned int b1, Widen widen) {
+    unsigned int x = threadIdx.x, warp = x / 32 * 32, g = x % 32 / 4, t = x % 4;
+    for (int k = 0; k < 4; k++) operands[x][k] = a[k];
+    operands[x][4] = b0;
+    operands[x][5] = b1;
+    wait_at(AT_WARP);
+    for (int i = 0; i < 4; i++) {
+        unsigned int row = g + i / 2 * 8, column = 2 * t + i % 2;
+        for (unsigned int k = 0; k < 16; k++) {
+            unsigned int from = k % 8 / 2, shift = k % 2 * 16;
+            unsigned int left = operands[warp + row % 8 * 4 + from][row / 8 + k / 8 * 2] >> shift;
+            unsigned int right = operands[warp + column * 4 + from][4 + k / 8] >> shift;
+            c[i] += widen(left & 0xffff) * widen(right & 0xffff);
+        }
+    }
+    wait_at(AT_WARP);
 }
 template <typename V> static V atomicAdd(V* place, V value) {
     return std::exchange(*place, V(*place + value));

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernel_fixtures import DTYPES, close
+from kernel_fixtures import close
 
 import coredispatch as cd
 
@@ -22,6 +22,7 @@ SIZES = [
     ((2,), (2,), 64, 33, 40, 24),
     ((1, 2), (1, 2), 1, 130, 8, 64),
     ((), (), 17, 17, 64, 64),
+    ((2, 2), (2, 1), 70, 70, 128, 72),
 ]
 
 
@@ -44,25 +45,45 @@ def masks(size: Any, dtype: Any) -> Any:
             (bias, False, None)]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("size", SIZES)
-def test_attention_and_gradients(on_host: Any, size: Any, dtype: Any) -> None:
+HALVES = [cd.float16, cd.bfloat16]
+#: sizes for tensor cores, which are slow on the host, and which of the masks
+ON_TENSOR_CORES = [
+    (((1, 2), (1, 1), 33, 65, 16, 16), slice(None)),
+    (((), (), 70, 66, 128, 72), slice(1, 2)),
+    (((2,), (2,), 5, 7, 5, 3), slice(3, None)),
+]
+
+
+def agree(on_host: Any, size: Any, dtype: Any, which: slice) -> None:
+    """Forward and gradients are those of the CPU, and run in so many kernels."""
     g, q, k, v = drawn(size, dtype)
     grouped = size[0] != size[1]
-    for mask, causal, scale in masks(size, dtype):
+    for mask, causal, scale in masks(size, dtype)[which]:
         options = (causal, scale, grouped)
         on_host(
             lambda q, k, v, m, o=options: cd.ops.attention(q, k, v, m, *o),
             *(q, k, v, mask),
-            launches=None,
+            launches=1,
             **close(dtype, 0.5),
         )
         on_host(
             lambda g, q, k, v, m, o=options: BACK(g, q, k, v, m, *o),
             *(g, q, k, v, mask),
-            launches=None,
+            launches=(4 if dtype in HALVES else 2) + (mask is not None),
             **close(dtype, 2),
         )
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float64], ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_attention_and_gradients(on_host: Any, size: Any, dtype: Any) -> None:
+    agree(on_host, size, dtype, slice(None))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize(("size", "which"), ON_TENSOR_CORES)
+def test_attention_on_tensor_cores(on_host: Any, size: Any, which: slice, dtype: Any) -> None:
+    agree(on_host, size, dtype, which)
 
 
 def test_the_function_takes_the_kernels(on_host: Any) -> None:
@@ -76,6 +97,22 @@ def test_the_function_takes_the_kernels(on_host: Any) -> None:
     before = on_host.library.launches
     on_host(gradients, q, k, v, launches=None, **close(cd.float32))
     assert on_host.library.launches >= before + 3
+
+
+def test_halves_of_older_devices_take_the_products_of_cublas(
+    on_host: Any, stand_in: Any, monkeypatch: Any
+) -> None:
+    runtime, ask = stand_in.cupy.cuda.runtime, stand_in.cupy.cuda.runtime.getDeviceProperties
+    monkeypatch.setattr(runtime, "getDeviceProperties", lambda i: {**ask(i), "major": 7})
+    g, q, k, v = drawn(SIZES[0], cd.float16)
+    on_host(lambda g, q, k, v: BACK(g, q, k, v), g, q, k, v, launches=2, **close(cd.float16, 2))
+
+
+def test_special_values(on_host: Any) -> None:
+    _, q, k, v = drawn(((1,), (1,), 4, 70, 16, 16), cd.float16)
+    q[0, 1, 0] = float("nan")
+    v[0, 3, 2] = float("inf")
+    on_host(lambda q, k, v: cd.ops.attention(q, k, v), q, k, v, **close(cd.float16))
 
 
 def test_strides_and_what_is_left_to_others(on_host: Any) -> None:

@@ -34,11 +34,17 @@ def test_moving_in_every_dtype(on_host: Any, dtype: Any) -> None:
     on_host(lambda x, j: cd.gather(x, 0, j), x.t(), cd.randint(0, 5, (33, 4)))
     on_host(lambda x, i: cd.take(x, i), x, cd.tensor([[-1, 29], [0, 7]]))
     k = cd.tensor([4, 0, 2])
-    on_host(lambda x, k, v: x.index_copy(0, k, v), x, k, of(dtype, 3, 5))
-    on_host(lambda x, k, v: x.index_put((k,), v), x, k, of(dtype, 3, 5))
-    on_host(lambda x, k: x.index_put((k,), 1), x, k)
-    on_host(lambda x, k, v: x.scatter(0, k, v), x, k.view(3, 1).expand(3, 5), of(dtype, 4, 5))
-    on_host(lambda x, k: x.scatter(0, k, 1), x, k.view(3, 1).expand(3, 5))
+    on_host(lambda x, k, v: x.index_copy(0, k, v), x, k, of(dtype, 3, 5), launches=2)
+    on_host(lambda x, k, v: x.index_put((k,), v), x, k, of(dtype, 3, 5), launches=2)
+    on_host(lambda x, k: x.index_put((k,), 1), x, k, launches=2)
+    on_host(
+        lambda x, k, v: x.scatter(0, k, v),
+        x,
+        k.view(3, 1).expand(3, 5),
+        of(dtype, 4, 5),
+        launches=2,
+    )
+    on_host(lambda x, k: x.scatter(0, k, 1), x, k.view(3, 1).expand(3, 5), launches=2)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
@@ -79,7 +85,18 @@ def test_subscripts(on_host: Any) -> None:
         x[i.flatten()] = 7
         return x
 
-    on_host(written, x, i)
+    on_host(written, x, i, launches=2)
+
+
+@pytest.mark.parametrize("shape", [(500,), (4, 500), (500, 3)])
+def test_the_last_of_several_values_stays(on_host: Any, shape: tuple[int, ...]) -> None:
+    dim = shape.index(500)
+    x = cd.zeros([40 if n == 500 else n for n in shape])
+    index, values = cd.randint(0, 40, (500,)), cd.randn(shape)
+    on_host(lambda x, i, v: x.index_copy(dim, i, v), x, index, values, launches=2)
+    on_host(lambda x, i, v: x.scatter(dim, i, v), x, cd.randint(0, 40, shape), values, launches=2)
+    if dim == 0:
+        on_host(lambda x, i, v: x.index_put((i - 40,), v), x, index, values, launches=2)
 
 
 def test_embedding_and_its_gradient(on_host: Any) -> None:

@@ -144,6 +144,7 @@ def _outcome(
     tensors = context.subject.tensors(sample)
     try:
         found = tensors_in(call(context, tensors))
+        context.subject.synchronize()  # a device that computes later raises then
     except CoreDispatchError as error:
         return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

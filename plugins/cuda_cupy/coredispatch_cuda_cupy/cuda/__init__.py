@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from coredispatch_cuda_cupy.cuda.flash import HALVES
 from coredispatch_cuda_cupy.cuda.indexing import ADDED
 from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
 from coredispatch_cuda_cupy.cuda.scans import SCANNED
@@ -46,6 +47,7 @@ TEXTS = {
     "scans": SCANNED,
     "pooling": FLOATS,
     "attention": FLOATS,
+    "flash": HALVES,
 }
 
 

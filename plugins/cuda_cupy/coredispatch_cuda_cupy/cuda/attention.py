@@ -1,7 +1,8 @@
-"""Attention and its gradients: products by cuBLAS, and one kernel for mask, scale and softmax.
+"""Attention and its gradients.
 
-Heads that share keys are rows of one product, so that keys are not repeated. Weights are computed
-anew for gradients.
+Of float16 and bfloat16 they are the kernels of :mod:`.flash`. Otherwise there are products by
+cuBLAS, and one kernel between them for mask, scale and softmax, in the memory of the scores. Heads
+that share keys are rows of one product, so that keys are not repeated.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
+from coredispatch_cuda_cupy.cuda.flash import Flash
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS, blocks, dense, row_threads
 from coredispatch_cuda_cupy.cuda.loading import Family, is_float
 
@@ -108,7 +110,7 @@ def _mask(
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family, by operator."""
-    launch = Family(cupy, "attention")
+    launch, flash = Family(cupy, "attention"), Flash(cupy)
 
     def weights_of(call: Attention, wants_hidden: bool) -> tuple[Any, Any]:
         """The weights of keys, and which queries have none."""
@@ -126,6 +128,8 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         call = given(cupy, query, *rest)
         if call is None:
             return NotImplemented
+        if flash.takes(call):
+            return flash.forward(call)[0].reshape(*query.shape[:-1], -1)
         weights, _ = weights_of(call, False)
         return cupy.matmul(weights, call.value).reshape(*query.shape[:-1], -1)
 
@@ -144,8 +148,15 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
             return NotImplemented
         if grad.shape != (*query.shape[:-1], value.shape[-1]):
             return NotImplemented
-        weights, hidden = weights_of(call, True)
         grad = dense(cupy, grad).reshape(*call.query.shape[:-1], value.shape[-1])
+        if flash.takes(call):
+            out, logs, hidden = flash.forward(call, True)
+            of_query, *rest = flash.backward(call, shown(grad, hidden), out, logs)
+            of_key, of_value = (
+                _padded(cupy, g, x) for g, x in zip(rest, (key, value), strict=True)
+            )
+            return of_query.reshape(query.shape), of_key, of_value
+        weights, hidden = weights_of(call, True)
         grad = shown(grad, hidden)
         of_value = cupy.matmul(weights.swapaxes(-1, -2), grad)
         scores = cupy.matmul(grad, call.value.swapaxes(-1, -2))

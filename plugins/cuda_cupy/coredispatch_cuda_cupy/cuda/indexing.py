@@ -214,9 +214,10 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         if place is None or self.dtype.itemsize not in WORDS:
             return NotImplemented
         sizes, at, values = place
-        out = self.copy(order="C")
-        arrays = (out, at, values, int(values.ndim > 0))
-        rows.run(rows.moving, "scatter_along", out.dtype.itemsize, "scatter", arrays, sizes)
+        out, size = self.copy(order="C"), self.dtype.itemsize
+        writers = rows.writers("scatter", at, sizes)
+        given = (out, at, values, int(values.ndim > 0), writers, *sizes)
+        rows.moving("scatter_along", size, blocks(index.size), 256, given)
         return out
 
     def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
@@ -299,16 +300,23 @@ class Rows:
     ) -> Any:
         """A copy of ``x`` with rows replaced by values, or by the one value there is."""
         outer, n, width = around
-        out = x.copy(order="C")
         size = x.dtype.itemsize
         values = dense(self.cupy, values.astype(x.dtype, copy=False))
         step = int(values.size > 1 or outer * index.size * width == 1)
-        word = word_of(width * size, out, values) if step else word_of(size, out, values)
+        out = x.copy(order="C")
+        word = word_of(width * size, out, values) if step else size
+        writers = self.writers(op, index, (1, n, index.size, 1), low)
         sizes = (outer, n, index.size, width * size // word)
-        if not step and word != size:
-            return NotImplemented
-        self.run(self.moving, "put_rows", word, op, (out, index, values, step), sizes, (low,))
+        arrays = (out, index, values, step, writers, *sizes)
+        self.moving("put_rows", word, blocks(outer * index.size * sizes[3]), 256, arrays)
         return out
+
+    def writers(self, op: str, index: Any, sizes: tuple[int, ...], low: int = 0) -> Any:
+        """Which of the values for a place is the last, from 1; the index is checked by that."""
+        outer, n, _, inner = sizes
+        found = self.cupy.zeros(outer * n * inner, index.dtype)
+        self.run(self.checking, "last_writers", index.dtype, op, (index, found), sizes, (low,))
+        return found
 
     def added(
         self,

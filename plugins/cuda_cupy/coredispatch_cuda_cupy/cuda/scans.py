@@ -1,4 +1,4 @@
-"""Cumulative sums and products along any dimension.
+"""Cumulative sums along any dimension, and products along all but the last.
 
 Few long rows are left to CuPy, whose scan cuts a row into parts for many blocks.
 """
@@ -30,7 +30,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         if dtype is not None and numpy_dtype(dtype) != self.dtype:
             return NotImplemented
         outer, n, inner = spans
-        if n > _SHORT and outer * inner < _MANY:
+        if (n > _SHORT and outer * inner < _MANY) or (inner == 1 and name == "cumprod"):
             return NotImplemented
         out = cupy.empty(self.shape, self.dtype)
         if self.size:
