@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .atomics import address_of, array_at
@@ -31,6 +32,7 @@ from .intrinsics import full_vectors
 from .spans import copy, fill, part
 
 __all__ = [
+    "depthwise_tile",
     "interleave",
     "multiplier",
     "packer",
@@ -376,6 +378,103 @@ def window_multiplier() -> Any:
                 x, c = x + height * row, c + height * c_row
 
     return multiply
+
+
+def _merged(builder: Any, a: Any, b: Any) -> list[Any]:
+    """The elements of two vectors by turns, separately in every 16 bytes: low halves, high ones."""
+    count = a.type.count
+    each = 16 * 8 // a.type.element.width
+    kind = ir.VectorType(ir.IntType(32), count)
+    found = []
+    for half in range(2):
+        places = []
+        for first in range(half * each // 2, count, each):
+            for k in range(first, first + each // 2):
+                places += [k, count + k]
+        found.append(builder.shuffle_vector(a, b, ir.Constant(kind, places)))
+    return found
+
+
+def _in_order(builder: Any, sums: list[Any]) -> list[Any]:
+    """Undo of four vectors what :func:`_merged` did twice: quarters of 16 bytes in their order."""
+    count = sums[0].type.count
+    pieces = count // 4  # of four numbers each, in a vector
+    found = []
+    for v in range(4):
+        joined = []
+        for t in range(v * pieces, (v + 1) * pieces, 2):
+            places = [
+                part * count + 4 * (piece // 4) + k
+                for part, piece in enumerate((t, t + 1))
+                for k in range(4)
+            ]
+            kind = ir.VectorType(ir.IntType(32), 8)
+            pair = ir.Constant(kind, places)
+            joined.append(builder.shuffle_vector(sums[t % 4], sums[(t + 1) % 4], pair))
+        if len(joined) == 2:
+            every = ir.Constant(ir.VectorType(ir.IntType(32), 16), list(range(16)))
+            joined = [builder.shuffle_vector(joined[0], joined[1], every)]
+        found.append(joined[0])
+    return found
+
+
+@memoized
+def depthwise_tile(places: int) -> Any:
+    """``tile(quads, x, step, offsets, weights, out, pitch)``: channels that are each alone.
+
+    Of as many channels as a vector has bytes, for some places ``step`` bytes apart: the sums over
+    the taps, four at a time, of bytes at ``x`` plus an offset times signed ones of ``weights``:
+    four vectors for each quad, in the order in which :func:`_merged` puts the channels. Sums are
+    32 bits wide, those of the next place ``pitch`` bytes further. All but ``quads`` are addresses
+    and distances in bytes. It takes :func:`dots.has_quads`.
+    """
+    wide = vector_bytes()
+    octets, words = ir.VectorType(ir.IntType(8), wide), ir.VectorType(_INT, wide // 4)
+    pairs = ir.VectorType(ir.IntType(16), wide // 2)
+
+    @intrinsic
+    def tile(
+        typingctx: Any, quads: Any, x: Any, step: Any, offsets: Any, weights: Any, out: Any,
+        pitch: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            quads, x, step, offsets, weights, out, pitch = args
+
+            def load(address: Any, kind: Any) -> Any:
+                found = builder.load(builder.inttoptr(address, kind.as_pointer()))
+                found.align = 1
+                return found
+
+            zero = ir.Constant(words, [0] * words.count)
+            sums = [
+                [cgutils.alloca_once_value(builder, zero) for _ in range(4)] for _ in range(places)
+            ]
+            with cgutils.for_range(builder, quads) as loop:
+                place = builder.add(weights, builder.mul(loop.index, _WORD(4 * wide)))
+                factors = [load(builder.add(place, _WORD(q * wide)), words) for q in range(4)]
+                first = builder.add(offsets, builder.mul(loop.index, _WORD(32)))
+                taps = [load(builder.add(first, _WORD(8 * j)), _WORD) for j in range(4)]
+                for p in range(places):
+                    base = builder.add(x, builder.mul(step, _WORD(p)))
+                    a, b, c, d = (load(builder.add(base, tap), octets) for tap in taps)
+                    left = [builder.bitcast(v, pairs) for v in _merged(builder, a, b)]
+                    right = [builder.bitcast(v, pairs) for v in _merged(builder, c, d)]
+                    quad = [v for two in zip(left, right) for v in _merged(builder, *two)]
+                    for q in range(4):
+                        total = builder.load(sums[p][q])
+                        given = builder.bitcast(quad[q], words)
+                        builder.store(add_bytes(builder, given, factors[q], total), sums[p][q])
+            for p in range(places):
+                base = builder.add(out, builder.mul(pitch, _WORD(p)))
+                ordered = _in_order(builder, [builder.load(s) for s in sums[p]])
+                for v, vector in enumerate(ordered):
+                    address = builder.add(base, _WORD(v * wide))
+                    builder.store(vector, builder.inttoptr(address, words.as_pointer())).align = 4
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 7), codegen
+
+    return tile
 
 
 @memoized

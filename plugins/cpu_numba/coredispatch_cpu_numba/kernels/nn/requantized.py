@@ -27,9 +27,9 @@ __all__ = ["KERNELS"]
 _BYTES = np.dtype(np.uint8), np.dtype(np.int8)
 _LEAST = 1 << 14  # multiplications
 _SPLIT = 1 << 18
-_linear, _convolution, _windows, _depthwise = (
+_linear, _convolution, _windows, _depthwise, _depthwise_quads = (
     Loop("nn.requantized", name, _SPLIT)
-    for name in ("linear", "convolution", "windows", "depthwise")
+    for name in ("linear", "convolution", "windows", "depthwise", "depthwise_quads")
 )
 _PLACES = 512  # of a unit of windows
 _FEWEST_COLUMNS = 8  # of a group, which a panel is filled up from
@@ -95,6 +95,48 @@ class _Parameters:
             self.rows[:, row, :columns] = values.astype(np.int32).reshape(groups, columns)
         self.wide = bool((shift < 0).any())
         self.shifted = bool(zeros.any())
+
+
+class _Channels:
+    """Weight and parameters of a convolution whose channels are each alone.
+
+    Four taps at a time where the processor multiplies bytes so and the weight less its zero points
+    are bytes: in each 16 channels, those of four words follow each other as two merges of the
+    taps' vectors leave them.
+    """
+
+    def __init__(self, weight: np.ndarray, channels: tuple[np.ndarray, ...], zero: int) -> None:
+        zeros, bias, multiplier, shift = channels
+        _, _, _, per_word, _, lanes = _layout()
+        n, depth = len(weight), prod(weight.shape[1:])
+        steps = weight.reshape(n, depth).T - zeros
+        fits = per_word == 4 and steps.min() >= -128 and steps.max() <= 127
+        self.quads = bool(fits and n > 2 * lanes)
+        width = 4 * lanes if self.quads else lanes
+        padded = -(-n // width) * width
+        if self.quads:
+            taps = np.zeros((-(-depth // 4) * 4, padded), np.int8)
+            taps[:depth, :n] = steps
+            cut = taps.reshape(-1, 4, padded // width, width // 16, 4, 4)
+            self.taps = np.ascontiguousarray(cut.transpose(2, 0, 4, 3, 5, 1))
+        else:
+            self.taps = np.zeros((depth, padded), np.int32)
+            self.taps[:, :n] = steps
+        self.rows = np.zeros((4, padded), np.int32)
+        for row, values in enumerate((bias - zero * steps.sum(0), multiplier, shift), 1):
+            self.rows[row, :n] = values.astype(np.int32)
+        self.wide = bool((shift < 0).any())
+
+
+def _alone(weight: np.ndarray, channels: tuple[np.ndarray, ...], zero: int, kept: Any) -> _Channels:
+    """The same, from ``kept`` where that of this call is there."""
+    kept, sources = {} if kept is None else kept, (weight, *channels)
+    known = kept.get("cpu_numba.channels")
+    if known is None or known[1] != zero or not all(map(is_, known[0], sources)):
+        made = _Channels(weight, channels, zero)
+        known = kept["cpu_numba.channels"] = sources, zero, made
+    found: _Channels = known[2]
+    return found
 
 
 def _prepared(
@@ -218,17 +260,10 @@ def requantized_conv2d(
         height, width, given, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups, x_zero + flip, own,
     ]  # fmt: skip
     if alone:
-        lanes = _layout()[5]
-        padded = -(-n // lanes) * lanes  # channels fill whole vectors
-        steps = weight.reshape(n, depth).T - zeros
-        taps, parameters = np.zeros((depth, padded), np.int32), np.zeros((4, padded), np.int32)
-        taps[:, :n] = steps
-        start = bias - (x_zero + flip) * steps.sum(0)
-        for row, values in enumerate((start, multiplier, shift), 1):
-            parameters[row, :n] = values.astype(np.int32)
-        is_wide = bool((shift < 0).any())
-        plan = [rows, depth, 0, n, zero, low, high, is_wide, 0, flip, 0, 1, 0, *window]
-        _run(_depthwise, pixels, taps, parameters, out, plan, work, images * oh)
+        own_channels = _alone(weight, channels, x_zero + flip, kept)
+        plan = [rows, depth, 0, n, zero, low, high, own_channels.wide, 0, flip, 0, 1, 0, *window]
+        loop, taps = _depthwise_quads if own_channels.quads else _depthwise, own_channels.taps
+        _run(loop, pixels, taps, own_channels.rows, out, plan, work, images * oh)
         return out.transpose(0, 3, 1, 2)
     pointwise = groups == kh == kw == sh == sw == 1 and ph == pw == 0
     lines = (

@@ -20,12 +20,17 @@ from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
-from coredispatch_cpu_numba.dots import has_quads
+from coredispatch_cpu_numba.dots import has_quads, vector_bytes
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.requantization import requantize_columns, requantized, requantized_wide
 from coredispatch_cpu_numba.spans import copy_apart, item, part, put
-from coredispatch_cpu_numba.tiles import multiplier, panel_width, window_multiplier
+from coredispatch_cpu_numba.tiles import (
+    depthwise_tile,
+    multiplier,
+    panel_width,
+    window_multiplier,
+)
 from coredispatch_cpu_numba.vectors import byte_tile, machine
 
 __all__ = ["LANES", "LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
@@ -377,14 +382,13 @@ def _windows(char: str) -> Callable[..., None]:
     return loop
 
 
-def _depthwise(char: str) -> Callable[..., None]:
+def _each_channel(lanes: int, group: int, several: Any, one: Any) -> Callable[..., None]:
     """Each channel alone; a unit is a row of places of an image, all their channels at once.
 
     The rows under the kernel are copied first, the border as the zero point: what that adds is
-    known beforehand, as for any other pixel. Channels are filled up to whole vectors.
+    known beforehand, as for any other pixel. Channels are filled up to *lanes*, taps to a *group*.
     """
-    finish, lanes, stored = _finish, LANES, np.uint8
-    several, one = byte_tile(lanes, _PLACES), byte_tile(lanes, 1)
+    finish, stored = _finish, np.uint8
 
     @inlined
     def take(target, source, flip):
@@ -405,7 +409,7 @@ def _depthwise(char: str) -> Callable[..., None]:
         rows = np.empty(kernel * line + padded, stored)
         for k in range(rows.size):
             rows[k] = stored(fill)
-        offsets = np.empty(kernel * wide, np.int64)
+        offsets = np.zeros((kernel * wide + group - 1) // group * group, np.int64)
         for ky in range(kernel):
             for kx in range(wide):
                 offsets[ky * wide + kx] = ky * line + kx * aside * channels
@@ -444,9 +448,32 @@ def _depthwise(char: str) -> Callable[..., None]:
     return loop
 
 
+def _depthwise(char: str) -> Callable[..., None]:
+    """With 32-bit products."""
+    return _each_channel(LANES, 1, byte_tile(LANES, _PLACES), byte_tile(LANES, 1))
+
+
+def _depthwise_quads(char: str) -> Callable[..., None]:
+    """With four products at a time, of bytes."""
+    tiles = depthwise_tile(_PLACES), depthwise_tile(1)
+
+    def sums(tile: Any) -> Any:
+        @inlined
+        def summed(rows, at, step, offsets, weights, c, padded, total, to, pitch):
+            quads = offsets.size // 4
+            factors = address_of(weights) + c * 4 * quads
+            out = address_of(total) + 4 * to
+            tile(quads, address_of(rows) + at, step, address_of(offsets), factors, out, 4 * pitch)
+
+        return summed
+
+    return _each_channel(vector_bytes(), 4, sums(tiles[0]), sums(tiles[1]))
+
+
 LOOPS: dict[str, Loop] = {
     "linear": Loop("aawai", _linear, dtypes="B"),
     "convolution": Loop("aawai", _convolution, dtypes="B"),
     "windows": Loop("aawai", _windows, dtypes="B"),
     "depthwise": Loop("awwai", _depthwise, dtypes="B"),
+    "depthwise_quads": Loop("aawai", _depthwise_quads, dtypes="B"),
 }
