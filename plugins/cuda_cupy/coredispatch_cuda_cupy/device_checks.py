@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import ArgumentError, DimError, KernelError
+from coredispatch_cuda_cupy import capture
 
 __all__ = ["CLASS", "DIVISOR", "INDEX", "PROBABILITY", "ROW", "finish", "flag", "raise_pending"]
 
@@ -119,7 +120,7 @@ def flag(cupy: Any, op: str) -> tuple[Any, int]:
 
 def finish(cupy: Any) -> None:
     """After the kernel: raise at once what it found, where ``COREDISPATCH_CHECK=1`` asks for it."""
-    if os.environ.get(VARIABLE) == "1":
+    if os.environ.get(VARIABLE) == "1" and capture.current() is None:
         raise_pending(cupy)
 
 

@@ -151,11 +151,9 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         grad = dense(cupy, grad).reshape(*call.query.shape[:-1], value.shape[-1])
         if flash.takes(call):
             out, logs, hidden = flash.forward(call, True)
-            of_query, *rest = flash.backward(call, shown(grad, hidden), out, logs)
-            of_key, of_value = (
-                _padded(cupy, g, x) for g, x in zip(rest, (key, value), strict=True)
-            )
-            return of_query.reshape(query.shape), of_key, of_value
+            found = flash.backward(call, shown(grad, hidden), out, logs)
+            of_key, of_value = _padded(cupy, found[1], key), _padded(cupy, found[2], value)
+            return found[0].reshape(query.shape), of_key, of_value
         weights, hidden = weights_of(call, True)
         grad = shown(grad, hidden)
         of_value = cupy.matmul(weights.swapaxes(-1, -2), grad)
