@@ -13,6 +13,7 @@ import collections
 import dis
 import enum
 import functools
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -45,15 +46,12 @@ _ATOMS: tuple[type, ...] = (
     Operator,
     Generator,
     type,
-    types.BuiltinFunctionType,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
-    types.MethodWrapperType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.GenericAlias,
     types.CodeType,
-    types.MappingProxyType,
     type(vars(collections.namedtuple("_Named", "field"))["field"]),
     np.ufunc,
     type(np.sum),  # NumPy's functions in Python
@@ -63,6 +61,8 @@ _ATOMS: tuple[type, ...] = (
     range,
     slice,
 )
+#: methods written in C, with the objects that they are of
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 #: functions that remember what they gave, where nobody can look
 _CACHING = type(functools.lru_cache(len))
 _OWN_KEYS = {"training", "_hooks", "_parameter_names", "_buffer_names", "_module_names"}
@@ -109,6 +109,8 @@ class State:
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
         self.attributes: list[tuple[Any, tuple[str, ...]]] = []
         self.codes: set[Any] = set()
+        self.pinned: set[type] = set()  # classes of the library
+        self.inner: set[types.CodeType] = set()  # of functions that were found, or are made inside
         self.schedules: list[tuple[LRScheduler, str]] = []
         self.scheduling = False
         self.places: dict[int, Record | None] = {}  # where a value was found, None: in several
@@ -123,6 +125,7 @@ class State:
         if (code, id(namespace)) in self.codes:
             return
         self.codes.add((code, id(namespace)))
+        self.inner.update(_codes(code))
         self.seen[id(namespace)] = namespace
         names = set(code.co_names)
         imports = False
@@ -132,6 +135,8 @@ class State:
             imports = imports or _imports(part)
         if "type" in names or "__class__" in names:
             self.exact()
+        if "__dict__" in names:
+            self.widen()
         if "is_leaf" in names and not isinstance(TensorBase.is_leaf, property):
             self.refuse("it reads is_leaf of a tensor")  # compiled, where no call is seen
         for part in _codes(code):
@@ -151,6 +156,13 @@ class State:
         for holder, how in self.named[:-1]:
             self._by_name(holder, fresh, how)
         self._by_name(namespace, names | fresh, self.named[-1][1])
+
+    def knows(self, code: types.CodeType) -> bool:
+        """Whether the function of this code was found, with what it closes over.
+
+        Or is made inside of the program. Where neither is so, somebody keeps it where nobody looks.
+        """
+        return code in self.inner or not set(code.co_freevars) - {"__class__"}
 
     def created(self) -> str | None:
         """An attribute that the program gave a module, or took from it."""
@@ -181,7 +193,20 @@ class State:
         if place not in self.records and name in members:
             self.seen[id(members)] = members
             how = f"{module.__name__}.{name}"
-            self.records[place] = Record("item", members, name, members[name], how)
+            value = members[name]
+            self.records[place] = Record("item", members, name, value, how)
+            if isinstance(value, (types.FunctionType, types.ModuleType)):  # or what stands for it
+                self.walk(value, how)
+
+    def _pin_member(self, cls: type, name: str) -> None:
+        """The same of a class of the library."""
+        place, value = ("member", id(cls), name), vars(cls)[name]
+        if place not in self.records:
+            self.seen[id(cls)] = cls
+            how = f"{cls.__name__}.{name}"
+            self.records[place] = Record("member", cls, name, value, how)
+            if isinstance(value, (types.FunctionType, property)):
+                self.walk(value, how)
 
     # -- walking ---------------------------------------------------------------------------------
 
@@ -279,7 +304,9 @@ class State:
 
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
         """Everything that a program can reach from ``value``."""
-        if value is MISSING or isinstance(value, PLAIN) or isinstance(value, Sym):
+        if value is MISSING or type(value) in PLAIN or isinstance(value, Sym):
+            return
+        if isinstance(value, PLAIN) and not hasattr(value, "__dict__"):
             return
         if isinstance(value, Value):
             if self.stand_ins and id(base_of(value)) in self.stand_ins:
@@ -303,10 +330,17 @@ class State:
         elif isinstance(value, type):
             self._class(value, how)
         elif isinstance(value, types.ModuleType):
+            self.named.append((value, f"{value.__name__}"))
             if value.__name__.partition(".")[0] != PACKAGE:
-                self.named.append((value, f"{value.__name__}"))
                 self.modules.append((value, set(vars(value))))
-                self._by_name(value, self.names, value.__name__)
+            self._by_name(value, self.names, value.__name__)
+        elif isinstance(value, types.MappingProxyType):
+            for behind in gc.get_referents(value):
+                self.walk(behind, how)
+        elif isinstance(value, np.ufunc) and _of_python(value):
+            self.refuse(f"{how} is made of a function in Python")
+        elif isinstance(value, _BOUND):
+            self.walk(getattr(value, "__self__", None), f"the object of {how}")
         elif isinstance(value, _ATOMS):
             return
         elif isinstance(value, _CACHING):
@@ -318,6 +352,8 @@ class State:
         elif isinstance(value, (property, classmethod, staticmethod)):
             for part in ("fget", "fset", "fdel", "__func__"):
                 self.walk(getattr(value, part, None), how)
+        elif isinstance(value, np.ndarray) and value.dtype.hasobject:
+            self.refuse(f"{how} is an array of objects, which cannot be compared in each call")
         elif isinstance(value, np.ndarray) and value.size <= 1024:
             self.record("array", value, None, how)
         else:
@@ -340,8 +376,10 @@ class State:
             self.tensors[id(grad.raw)] = (grad, Record("attribute", tensor, "grad", grad, "grad"))
 
     def _function(self, function: types.FunctionType, how: str) -> None:
-        if str(function.__module__).partition(".")[0] == PACKAGE:
+        # By where it was written: functools.wraps gives it the module of another function.
+        if str(function.__globals__.get("__name__")).partition(".")[0] == PACKAGE:
             return
+        self.inner.update(_codes(function.__code__))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self.record("attribute", function, name, f"{name} of {function.__qualname__!r}")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
@@ -356,6 +394,11 @@ class State:
 
     def _class(self, cls: type, how: str) -> None:
         if not _by_user(cls):
+            for base in cls.__mro__ if issubclass(cls, (Module, Optimizer)) else ():
+                if base not in self.pinned and base.__module__.partition(".")[0] == PACKAGE:
+                    self.pinned.add(base)
+                    self.named.append((base, base.__name__))
+                    self._by_name(base, self.names, base.__name__)
             return
         for base in cls.__mro__[1:]:
             self.walk(base, base.__name__)
@@ -391,6 +434,7 @@ class State:
             return
         ours = cls.__module__.partition(".")[0] == PACKAGE
         if ours and isinstance(value, Optimizer):
+            self.walk(cls, cls.__name__)
             # What it counts differs in each step: inputs of the graph from the start.
             for state in value.state.values():
                 for key, number in state.items() if isinstance(state, dict) else ():
@@ -453,7 +497,7 @@ class State:
 
     def _by_name(self, holder: Any, names: set[str], how: str) -> None:
         """The attributes of an instance or module, or the items of globals, with these names."""
-        if isinstance(holder, dict):
+        if type(holder) is dict:
             builtin = holder.get("__builtins__")
             inner = builtin if isinstance(builtin, dict) else vars(builtin) if builtin else {}
             for name in names:
@@ -461,8 +505,17 @@ class State:
                     self.record("item", holder, name, f"the global {name!r}")
             return
         if isinstance(holder, types.ModuleType):
+            ours = holder.__name__.partition(".")[0] == PACKAGE
             for name in names & vars(holder).keys():
-                self.record("item", vars(holder), name, f"{how}.{name}")
+                if ours:
+                    self._pin(holder, name)
+                else:
+                    self.record("item", vars(holder), name, f"{how}.{name}")
+            return
+        if isinstance(holder, type):  # of the library, to which a program may give methods
+            for name in names & vars(holder).keys():
+                if not name.startswith("__"):
+                    self._pin_member(holder, name)
             return
         members = getattr(holder, "__dict__", None)
         compiled = "_own_names" in members if isinstance(members, dict) else False
@@ -478,8 +531,11 @@ class State:
                 own |= set(members.get("_buffer_names", ())) | set(members.get("_module_names", ()))
                 whole = not _by_user(type(holder)) or self.all_names
                 wanted = set(members) if whole else (own | names) & members.keys()
+            elif self.all_names:  # new ones count, too
+                self.record("keys", members, None, f"the attributes of {how}")
+                wanted = set(members) | _class_names(holder)
             else:
-                wanted = set(members) | _class_names(holder) if self.all_names else names
+                wanted = names
             for name in sorted(wanted):
                 self.record("item", members, name, f"{how}.{name}")
         for base in type(holder).__mro__:
@@ -571,6 +627,11 @@ def _global_names(code: types.CodeType) -> set[str]:
 
 def _imports(code: types.CodeType) -> bool:
     return dis.opmap["IMPORT_NAME"] in code.co_code[::2]
+
+
+def _of_python(ufunc: np.ufunc) -> bool:
+    """Whether it is one of ``numpy.frompyfunc``, and calls a function that nobody can look into."""
+    return getattr(np, ufunc.__name__, None) is not ufunc and "O" in "".join(ufunc.types)
 
 
 def _short(key: Any) -> str:

@@ -39,6 +39,7 @@ _IMPURE_BUILTINS = set(
     "print input open id exec eval compile __import__ globals locals vars dir breakpoint".split()
 )
 _BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
+_BY_NAME |= {"__getattribute__", "__setattr__", "__delattr__"}
 #: types whose methods do nothing but what the records of their values show
 _KNOWN_TYPES = (
     str,
@@ -181,6 +182,11 @@ class Watch:
             self.importing = frame  # finders that somebody installed are no part of the program
             return
         if kind == "program":
+            if not self.state.knows(code):
+                self.recorder.refuse(
+                    f"{code.co_name}() is kept where what it closes over cannot be looked up",
+                    _place(frame),
+                )
             self.state.add_code(code, frame.f_globals)
             return
         name, file = code.co_name, code.co_filename
@@ -207,14 +213,14 @@ class Watch:
     def called(self, frame: Any, function: Any) -> None:
         """The program calls a C function."""
         name = getattr(function, "__name__", "?")
+        if name in _BY_NAME:
+            self.state.widen()
         owner = getattr(function, "__self__", None)
         if owner is None:
             owner = getattr(function, "__objclass__", None)
         if isinstance(owner, types.ModuleType) or owner is None:
             home = owner.__name__ if owner is not None else str(function.__module__)
             if home == "builtins":
-                if name in _BY_NAME:
-                    self.state.widen()
                 fine = name not in _IMPURE_BUILTINS
             else:
                 fine = home in _PURE_MODULES or home.partition(".")[0] == PACKAGE
