@@ -8,6 +8,7 @@
 #                   docs/benchmarks.md and its chart (options: make bench ARGS="--threads 1,2 --quick")
 # make conformance  the conformance suite: a report per plugin in build/conformance
 # make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
+# make gpu          there: its tests on the device, conformance at training, the benchmark
 # make clean        remove what was built;  make distclean: the .venv as well
 #
 # Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS, and TORCH: what pip is asked for
@@ -40,7 +41,7 @@ ORACLE := $(VENV)/.stamp-torch
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 TEST := $(THREADS) $(PY) -m pytest --timeout=1200
 
-.PHONY: dev demo test test-compiled test-interpreted test-third-party test-machines check bench conformance gpu-test clean distclean
+.PHONY: dev demo test test-compiled test-interpreted test-third-party test-machines check bench conformance gpu gpu-install gpu-test clean distclean
 .DELETE_ON_ERROR:
 
 dev: $(CORE) $(INSTALLED)
@@ -153,11 +154,26 @@ conformance: dev
 
 # Offline: a GPU machine may reach no package index. Everything but coredispatch itself (numpy,
 # pluggy, ml_dtypes, cupy, pytest) is what $(PYTHON) already has; nothing of it is changed.
-gpu-test:
+ON_GPU := PYTHONSAFEPATH=1 PYTHONPATH=build/gpu $(PYTHON)
+
+gpu-install:
 	rm -rf build/gpu
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation \
 	    --target build/gpu . ./plugins/cuda_cupy
-	PYTHONSAFEPATH=1 PYTHONPATH=build/gpu $(PYTHON) -m pytest plugins/cuda_cupy/tests $(ARGS)
+
+gpu-test: gpu-install
+	$(ON_GPU) -m pytest plugins/cuda_cupy/tests $(ARGS)
+
+# All that a device can say in some minutes; what fails does not keep the rest from running. The
+# benchmark needs PyTorch with CUDA beside CuPy, and says so where it is not there.
+gpu: gpu-install
+	@mkdir -p build/gpu-report; status=0; \
+	    $(ON_GPU) -m coredispatch info || status=1; \
+	    $(ON_GPU) -m pytest plugins/cuda_cupy/tests -m gpu || status=1; \
+	    COREDISPATCH_PLUGINS=cuda_cupy $(ON_GPU) -m coredispatch conformance run --backend cuda \
+	        --level training --json build/gpu-report/conformance.json || status=1; \
+	    $(ON_GPU) benchmarks/gpu.py --json build/gpu-report/benchmark.json || status=1; \
+	    exit $$status
 
 clean:
 	rm -rf build dist *.egg-info plugins/*/build plugins/*/*.egg-info

@@ -46,9 +46,7 @@ def key_cuda_is_free() -> Iterator[None]:
 
 
 @pytest.fixture(params=[(1, "13.3.0"), (2, "14.2.0")], ids=["one_device", "two_devices"])
-def stand_in(
-    request: pytest.FixtureRequest, key_cuda_is_free: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Any]:
+def stand_in(request: pytest.FixtureRequest, key_cuda_is_free: None) -> Iterator[Any]:
     """The plugin's backend under the key ``cuda``, over NumPy dressed as CuPy.
 
     With one device it is CuPy 13, which has no bfloat16, with two devices CuPy 14.
@@ -56,11 +54,13 @@ def stand_in(
     import coredispatch_cuda_cupy as plugin
 
     cupy, cupyx = make_cupy(*request.param)
-    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
     found = plugin.Detection(cupy, request.param[0])
-    monkeypatch.setattr(plugin, "_found", found)
-    backend = plugin.CudaBackend(found)
-    cd.plugins.load("cuda_stand_in", module_for(backend))
-    yield backend
-    MACHINE.drain()
-    cd.plugins.unload("cuda_stand_in")
+    # Undone before the installed plugin comes back: the test's own fixture may end later.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupyx", cupyx)
+        patch.setattr(plugin, "_found", found)
+        backend = plugin.CudaBackend(found)
+        cd.plugins.load("cuda_stand_in", module_for(backend))
+        yield backend
+        MACHINE.drain()
+        cd.plugins.unload("cuda_stand_in")

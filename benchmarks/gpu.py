@@ -1,0 +1,277 @@
+"""coredispatch beside PyTorch eager on one GPU, by CUDA events.
+
+    python benchmarks/gpu.py [--only matmul,GPT] [--seconds 120] [--json FILE]
+    python benchmarks/gpu.py --rehearse
+
+Each call runs in both libraries in turn; what is printed are medians in microseconds, their ratio,
+and the ratio that is aimed at. Training steps are measured under autocast to bfloat16, eager and as
+a captured CUDA graph (ours alone: PyTorch's side is eager), with the peak of memory of both.
+``--seconds`` is about how long all of it may take.
+
+Without a GPU nothing is measured, and that is what is printed. ``--rehearse`` runs all of it small
+on the CPU in both libraries and compares results: it proves that the benchmark runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from gpu_cases import Case, Training, kernels, trainings
+
+_SAMPLES = 9
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured: microseconds of both, their ratio, the aim, peaks of memory in MiB."""
+
+    group: str
+    name: str
+    ours: float
+    theirs: float
+    limit: float
+    peak_ours: float | None = None
+    peak_theirs: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Ours by theirs."""
+        return self.ours / self.theirs
+
+
+def libraries() -> tuple[Any, Any] | None:
+    """coredispatch and torch; None, and a word why, without torch."""
+    try:
+        import torch
+    except ImportError as error:
+        print(f"the benchmark needs {error.name}: pip install torch")
+        return None
+    import coredispatch as cd
+
+    return cd, torch
+
+
+def missing_device(ours: Any, theirs: Any) -> str | None:
+    """Why nothing can be measured here; None where both libraries have a device."""
+    if not ours.cuda.is_available():
+        try:
+            ours.cuda.init()
+        except ours.DeviceError as error:
+            return f"coredispatch has no CUDA device here.\n{error}"
+    if not theirs.cuda.is_available():
+        return "PyTorch has no CUDA device here: install its build for CUDA"
+    return None
+
+
+# ---- timing ------------------------------------------------------------------------------------
+
+
+def _elapsed(lib: Any, function: Callable[[], Any], calls: int) -> float:
+    """Microseconds of a call on the device, gaps between its kernels included."""
+    start, end = (lib.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        function()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1000 / calls
+
+
+def _pair(
+    ours: Any, theirs: Any, functions: tuple[Callable[[], Any], Callable[[], Any]], seconds: float
+) -> tuple[float, float]:
+    """Medians of samples taken in turn, in microseconds."""
+    libs, calls = (ours, theirs), []
+    for lib, function in zip(libs, functions, strict=True):
+        for _ in range(3):
+            function()
+        once = _elapsed(lib, function, 3)
+        calls.append(max(1, int(seconds * 1e6 / (2 * _SAMPLES) / max(once, 1.0))))
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_SAMPLES):
+        for side in (0, 1):
+            samples[side].append(_elapsed(libs[side], functions[side], calls[side]))
+    return statistics.median(samples[0]), statistics.median(samples[1])
+
+
+def _clear(*libs: Any) -> None:
+    for lib in libs:
+        lib.cuda.synchronize()
+        lib.cuda.empty_cache()
+        lib.cuda.reset_peak_memory_stats()
+
+
+# ---- training steps ----------------------------------------------------------------------------
+
+
+def step_of(training: Training, lib: Any, module: Any, device: str, scale: int) -> Any:
+    """One training step of ``module``; it returns the loss."""
+    arrays = training.data(np.random.default_rng(0), scale)
+    data, target = (lib.from_numpy(array).to(device) for array in arrays)
+    module = module.to(device)
+    capturable = {"capturable": True} if device == "cuda" else {}
+    optimizer = lib.optim.AdamW(module.parameters(), lr=1e-4, **capturable)
+
+    def step() -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        half = lib.autocast(device, lib.bfloat16, cache_enabled=False)
+        with half if scale else nullcontext():
+            loss = lib.nn.functional.cross_entropy(module(data), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def steps_of(training: Training, ours: Any, theirs: Any, device: str, scale: int) -> Any:
+    """The step in both libraries, from the same weights."""
+    theirs.manual_seed(0)
+    reference, module = training.module(theirs, scale), training.module(ours, scale)
+    state = {name: ours.from_numpy(t.numpy().copy()) for name, t in reference.state_dict().items()}
+    module.load_state_dict(state)
+    return (
+        step_of(training, ours, module, device, scale),
+        step_of(training, theirs, reference, device, scale),
+    )
+
+
+def _captured(lib: Any, step: Callable[[], Any]) -> Callable[[], Any]:
+    """The step as a CUDA graph, after steps on a side stream that compile and allocate."""
+    side = lib.cuda.Stream()
+    side.wait_stream(lib.cuda.current_stream())
+    with lib.cuda.stream(side):
+        for _ in range(3):
+            step()
+    lib.cuda.current_stream().wait_stream(side)
+    graph = lib.cuda.CUDAGraph()
+    with lib.cuda.graph(graph):
+        step()
+    replay: Callable[[], Any] = graph.replay
+    return replay
+
+
+def _measured_training(
+    training: Training, ours: Any, theirs: Any, seconds: float, scale: int
+) -> list[Row]:
+    _clear(ours, theirs)
+    steps = steps_of(training, ours, theirs, "cuda", scale)
+    times = _pair(ours, theirs, steps, seconds)
+    peaks = [lib.cuda.max_memory_allocated() / 2**20 for lib in (ours, theirs)]
+    eager = Row("training bf16", training.name, *times, 1.0, *peaks)
+    times = _pair(ours, theirs, (_captured(ours, steps[0]), steps[1]), seconds)
+    return [eager, Row("training bf16", f"{training.name} as a graph", *times, 0.9)]
+
+
+# ---- the table ---------------------------------------------------------------------------------
+
+
+def measured(options: argparse.Namespace, ours: Any, theirs: Any, scale: int = 1) -> list[Row]:
+    """All rows; what fails is printed and left out."""
+    chosen = [word.lower() for word in options.only.split(",")] if options.only else [""]
+    works: list[tuple[str, Callable[[float], list[Row]]]] = []
+    for case in kernels():
+        works.append((f"{case.group} {case.name}", _one(case, ours, theirs, scale)))
+    for training in trainings():
+        works.append((f"training {training.name}", _two(training, ours, theirs, scale)))
+    works = [work for work in works if any(word in work[0].lower() for word in chosen)]
+    rows: list[Row] = []
+    for name, run in works:
+        try:
+            rows += run(options.seconds / max(len(works), 1) / 2)
+        except Exception as error:
+            print(f"{name}: failed: {type(error).__name__}: {error}", file=sys.stderr)
+    return rows
+
+
+def _one(case: Case, ours: Any, theirs: Any, scale: int) -> Callable[[float], list[Row]]:
+    def run(seconds: float) -> list[Row]:
+        _clear(ours, theirs)
+        functions = tuple(case.make(lib, "cuda", scale) for lib in (ours, theirs))
+        times = _pair(ours, theirs, functions, seconds)  # type: ignore[arg-type]
+        return [Row(case.group, case.name, *times, case.limit)]
+
+    return run
+
+
+def _two(training: Training, ours: Any, theirs: Any, scale: int) -> Callable[[float], list[Row]]:
+    return lambda seconds: _measured_training(training, ours, theirs, seconds, scale)
+
+
+def print_rows(rows: list[Row]) -> None:
+    """A line for each row: times, ratio, aim, and peaks where they were taken."""
+    print(f"{'':46}{'ours us':>12}{'PyTorch us':>12}{'ratio':>8}{'aim':>6}  peak MiB, ours/PyTorch")
+    for row in rows:
+        over = "" if row.ratio <= row.limit else "  above"
+        peaks = ""
+        if row.peak_ours is not None and row.peak_theirs is not None:
+            peaks = f"  {row.peak_ours:.0f}/{row.peak_theirs:.0f}"
+        name = f"{row.group}: {row.name}"
+        print(
+            f"{name:46}{row.ours:12.1f}{row.theirs:12.1f}{row.ratio:8.2f}{row.limit:6.2f}"
+            f"{peaks}{over}"
+        )
+
+
+# ---- the rehearsal -----------------------------------------------------------------------------
+
+
+def rehearse(ours: Any, theirs: Any) -> list[str]:
+    """Run all cases small on the CPU in both libraries; the names of those that differ."""
+    different = []
+    for case in kernels():
+        found = [case.make(lib, "cpu", 0)() for lib in (ours, theirs)]
+        if not _same(*found):
+            different.append(f"{case.group} {case.name}")
+    for training in trainings():
+        steps = steps_of(training, ours, theirs, "cpu", 0)
+        if not all(_same(*(step() for step in steps)) for _ in range(3)):
+            different.append(training.name)
+    return different
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    a, b = (x.detach().float().numpy() for x in (ours, theirs))
+    return bool(np.allclose(a, b, rtol=2e-2, atol=1e-3))
+
+
+def main() -> int:
+    """Measure, or rehearse; 0 where that was possible."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", help="words, one of which a line's name must have")
+    parser.add_argument("--seconds", type=float, default=120.0, help="about how long to measure")
+    parser.add_argument("--json", default="", help="a file for the rows")
+    parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, not measured")
+    options = parser.parse_args()
+    found = libraries()
+    if found is None:
+        return 1
+    if options.rehearse:
+        different = rehearse(*found)
+        print(f"different: {', '.join(different)}" if different else "all cases agree on the CPU")
+        return int(bool(different))
+    absent = missing_device(*found)
+    if absent is not None:
+        print(f"nothing was measured: {absent}")
+        return 1
+    ours, theirs = found
+    print(f"{ours.cuda.get_device_name()}, coredispatch {ours.__version__}, PyTorch "
+          f"{theirs.__version__}")  # fmt: skip
+    rows = measured(options, ours, theirs)
+    print_rows(rows)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(row) | {"ratio": row.ratio} for row in rows], file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

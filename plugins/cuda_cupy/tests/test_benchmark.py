@@ -1,0 +1,69 @@
+"""The benchmark runs: measured over the stand-in, which is no measurement, and rehearsed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+import coredispatch as cd
+
+FOLDER = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    if not (FOLDER / "gpu.py").exists():
+        pytest.skip("the benchmark is not beside the plugin")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import gpu
+
+    yield gpu
+    for name in ("gpu", "gpu_cases"):
+        sys.modules.pop(name, None)
+
+
+def test_cases_are_measured_and_printed(gpu, stand_in, on_host, monkeypatch, capsys):
+    if not stand_in.supports_bfloat16:
+        pytest.skip("the benchmark needs bfloat16")
+    monkeypatch.setattr(cd.cuda.graph, "default_capture_stream", None)
+    monkeypatch.setattr(gpu, "_SAMPLES", 1)
+    options = argparse.Namespace(only="matmul,MLP", seconds=0.0)
+    rows = gpu.measured(options, cd, cd, scale=0)
+    assert capsys.readouterr().err == ""
+    assert [row.group for row in rows].count("training bf16") == 2
+    assert {row.group for row in rows} == {"small calls", "matmul", "training bf16"}
+    assert all(row.ratio > 0 for row in rows)
+    gpu.print_rows(rows)
+    assert "training bf16: MLP as a graph" in capsys.readouterr().out
+
+
+def test_what_fails_is_named_and_the_rest_is_measured(gpu, stand_in, monkeypatch, capsys):
+    if not stand_in.supports_bfloat16:
+        pytest.skip("the benchmark needs bfloat16")
+
+    def broken(lib, device, scale):
+        raise MemoryError("too large")
+
+    case = gpu.kernels()[0]
+    cases = [gpu.Case("small calls", "broken", 1.0, broken), case]
+    monkeypatch.setattr(gpu, "kernels", lambda: cases)
+    monkeypatch.setattr(gpu, "trainings", list)
+    rows = gpu.measured(argparse.Namespace(only="", seconds=0.0), cd, cd, scale=0)
+    assert [row.name for row in rows] == [case.name]
+    assert "small calls broken: failed: MemoryError: too large" in capsys.readouterr().err
+
+
+def test_without_a_device_it_says_so_and_measures_nothing(gpu, monkeypatch, capsys):
+    if cd.cuda.is_available():
+        pytest.skip("there is a device here")
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    assert gpu.main() == 1
+    assert "nothing was measured: coredispatch has no CUDA device here" in capsys.readouterr().out
+
+
+def test_it_is_rehearsed_on_the_cpu(gpu):
+    assert gpu.rehearse(cd, pytest.importorskip("torch")) == []
