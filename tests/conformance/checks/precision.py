@@ -138,6 +138,31 @@ def widest(context: Context) -> None:
     context.expect(True, "")
 
 
+@check(13, plan=_plan, variant="lower_accelerated")
+def lower_where_accelerated(context: Context) -> None:
+    """float32 inputs run in the autocast dtype, on the CPU in their own."""
+    on_cpu = context.subject.name == "cpu"
+    _policy(context, "float32", cd.float32 if on_cpu else _low(context))
+
+
+@check(13, plan=_plan, variant="widest_accelerated")
+def widest_where_accelerated(context: Context) -> None:
+    """Inputs of two floating dtypes run in the wider one; on the CPU they stay as they are."""
+    if context.subject.name == "cpu":
+        _policy(context, "float32", cd.float32)
+    else:
+        widest(context)
+
+
+@check(13, plan=_plan, variant="lower_cpu_widest_accelerated")
+def lower_or_widest(context: Context) -> None:
+    """float32 inputs run in the autocast dtype on the CPU, elsewhere in the widest among them."""
+    if context.subject.name == "cpu":
+        lower(context)
+    else:
+        widest(context)
+
+
 def _pair(context: Context) -> tuple[Any, Any]:
     device = context.subject.device
     cd.manual_seed(0)
