@@ -15,7 +15,7 @@ from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
 from coredispatch.frontend.compiling.memory import held
-from coredispatch.frontend.compiling.modes import modes_in_force
+from coredispatch.frontend.compiling.modes import hooks_of_all, modes_in_force
 from coredispatch.frontend.compiling.numbers import (
     OPEN,
     Sym,
@@ -249,6 +249,8 @@ class Capture:
     def look_around(self) -> None:
         """Record what the program can reach from the start."""
         self.state.walk(self.fn, "the function")
+        for hooks in hooks_of_all():
+            self.state.walk(hooks, "a hook of every module or optimizer")
         for leaf in self.given.leaves:
             if isinstance(leaf, Value):
                 self.state.walk(leaf, "an argument")

@@ -7,15 +7,21 @@ from typing import Any
 from coredispatch.frontend.amp.autocast import AutocastState
 from coredispatch.frontend.autograd.anomaly import is_anomaly_enabled
 from coredispatch.frontend.autograd.saved_tensors import current_hooks
+from coredispatch.frontend.changes import CHANGES
 from coredispatch.frontend.modes import Recording
 from coredispatch.frontend.nn import calling
+from coredispatch.frontend.nn.utils import parametrize
+from coredispatch.frontend.optim import optimizer
 from coredispatch.plugin import default_dtype
 from coredispatch.registry.dispatch.masks import _CURRENT
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import default_device
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["modes_in_force"]
+__all__ = ["hooks_of_all", "modes_in_force"]
+
+
+_REGISTRATION = calling.REGISTRATION
 
 
 def modes_in_force() -> tuple[Any, ...] | None:
@@ -42,4 +48,25 @@ def modes_in_force() -> tuple[Any, ...] | None:
         default_device(),
         TABLE.snapshot.generation,
         tuple(calling.GLOBAL),
+        # What the library keeps for itself, where a program has changed that.
+        _settings()
+        if CHANGES
+        or parametrize._cache_enabled
+        or _REGISTRATION
+        or optimizer._GLOBAL_PRE
+        or optimizer._GLOBAL_POST
+        else None,
     )
+
+
+def hooks_of_all() -> list[Any]:
+    """The hooks of every module and of every optimizer."""
+    kinds = (*calling.GLOBAL.values(), *calling.REGISTRATION.values())
+    tables = (*kinds, optimizer._GLOBAL_PRE, optimizer._GLOBAL_POST)
+    return [hook for table in tables for hook in table.values()]
+
+
+def _settings() -> tuple[Any, ...]:
+    registered = tuple(tuple(kind) for kind in _REGISTRATION.values())
+    steps = tuple(optimizer._GLOBAL_PRE), tuple(optimizer._GLOBAL_POST)
+    return bool(parametrize._cache_enabled), registered, steps, tuple(CHANGES.items())

@@ -200,7 +200,7 @@ class State:
 
     def _pin_member(self, cls: type, name: str) -> None:
         """The same of a class of the library."""
-        place, value = ("member", id(cls), name), vars(cls)[name]
+        place, value = ("member", id(cls), name), vars(cls).get(name, MISSING)
         if place not in self.records:
             self.seen[id(cls)] = cls
             how = f"{cls.__name__}.{name}"
@@ -513,8 +513,8 @@ class State:
                     self.record("item", vars(holder), name, f"{how}.{name}")
             return
         if isinstance(holder, type):  # of the library, to which a program may give methods
-            for name in names & vars(holder).keys():
-                if not name.startswith("__"):
+            for name in names:  # its own, and those of its bases that it could hide
+                if not name.startswith("__") and hasattr(holder, name):
                     self._pin_member(holder, name)
             return
         members = getattr(holder, "__dict__", None)

@@ -74,7 +74,9 @@ _SETTINGS = set(
     "set_printoptions register_hook register_forward_hook register_forward_pre_hook "
     "register_full_backward_hook register_full_backward_pre_hook register_module_forward_hook "
     "register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook "
-    "set_grad_enabled retain_grad share_memory_ compile set_stance reset load unload".split()
+    "set_grad_enabled retain_grad share_memory_ compile set_stance reset load unload "
+    "get_num_threads get_num_interop_threads get_float32_matmul_precision is_warn_always_enabled "
+    "is_autocast_cache_enabled register_kl set_default_validate_args cached".split()
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import coredispatch as cd
 from coredispatch._warnings import warn
+from coredispatch.frontend.changes import changed
 from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.utils import as_size, broadcast_all, lazy_property
@@ -39,6 +40,7 @@ class Distribution:
         if value not in [True, False]:
             raise ValueError
         Distribution._validate_args = value
+        changed("set_default_validate_args")
 
     def __init__(
         self,

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch._warnings import warn
+from coredispatch.frontend.changes import changed
 from coredispatch.frontend.distributions.distribution import Distribution
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 
+_OWN = __name__.rpartition(".")[0]
 _KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 _KL_MEMOIZE: dict[tuple[type, type], Callable[[Any, Any], Tensor] | None] = {}
 
@@ -32,6 +34,8 @@ def register_kl(type_p: Any, type_q: Any) -> Callable[[Any], Any]:
 
     def decorator(function: Any) -> Any:
         _KL_REGISTRY[type_p, type_q] = function
+        if not function.__module__.startswith(_OWN):
+            changed("register_kl")
         _KL_MEMOIZE.clear()
         return function
 
