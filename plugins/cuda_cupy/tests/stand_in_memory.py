@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -132,7 +133,8 @@ class PooledMemory(BaseMemory):
     def __del__(self) -> None:
         pool = self.pool()
         if pool is not None:
-            pool.used[self.device_id] -= self.size
+            with pool.lock:
+                pool.used[self.device_id] -= self.size
             pool.arenas.setdefault(self.home, []).append(self.chunk)
 
 
@@ -141,6 +143,7 @@ class MemoryPool:
 
     def __init__(self, allocator: Any = None) -> None:
         self.arenas: dict[tuple[int, int], list[Memory]] = {}
+        self.lock = threading.RLock()
         self.used = [0] * MACHINE.devices
         self.total = [0] * MACHINE.devices
         self.limit = [0] * MACHINE.devices
@@ -151,13 +154,14 @@ class MemoryPool:
             return MemoryPointer(BaseMemory(), 0)
         size, device = -(-size // UNIT) * UNIT, State.device
         home = (device, current_stream().ptr)
-        free = self.arenas.get(home, [])
-        chunk = next((chunk for chunk in reversed(free) if chunk.size == size), None)
-        if chunk is not None:
-            free.remove(chunk)
-        else:
-            chunk = self._new(size, device)
-        self.used[device] += size
+        with self.lock:
+            free = self.arenas.get(home, [])
+            chunk = next((chunk for chunk in reversed(free) if chunk.size == size), None)
+            if chunk is not None:
+                free.remove(chunk)
+            else:
+                chunk = self._new(size, device)
+            self.used[device] += size
         return MemoryPointer(PooledMemory(chunk, home, self), 0)
 
     def _new(self, size: int, device: int) -> Memory:

@@ -13,6 +13,7 @@ from coredispatch_sparse.anywhere import ANYWHERE
 from coredispatch_sparse.compiled import COMPILED, WHEN, available
 from coredispatch_sparse.creation import sparse_csr_tensor
 from coredispatch_sparse.csr import CSR, Pattern
+from coredispatch_sparse.cuda_rows import CUDA
 from coredispatch_sparse.derivatives import DIFFERENTIATED
 from coredispatch_sparse.layout import FROM_STRIDED, LAYOUT
 from coredispatch_sparse.ops import (
@@ -46,6 +47,7 @@ def coredispatch_register(registrar: Registrar) -> None:
     registrar.op(*OPERATORS)
     registrar.layout(LAYOUT)
     registrar.kernels("sparse_csr", ANYWHERE, boxed=True)
+    registrar.kernels("sparse_csr", CUDA, backend="cuda", boxed=True)
     registrar.kernels("cpu", FROM_STRIDED)
     if available():
         registrar.kernels("sparse_csr", COMPILED, backend="cpu", priority=10, when=WHEN)

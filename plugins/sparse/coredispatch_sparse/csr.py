@@ -16,7 +16,7 @@ import numpy as np
 
 from coredispatch.plugin import ArgumentError, DimError, DTypeError, ShapeError, numpy_dtype
 
-__all__ = ["CSR", "Pattern"]
+__all__ = ["CSR", "Pattern", "in_main_memory"]
 
 _INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
 
@@ -102,12 +102,17 @@ class Pattern:
         )
 
 
+def in_main_memory(array: Any) -> bool:
+    """Whether an array is NumPy's own, and not one of a device, which may be made after it."""
+    return isinstance(array, np.ndarray) and array.device == "cpu"
+
+
 def read_only(index: Any) -> Any:
     """A contiguous array that cannot be written to: patterns are shared and remembered.
 
     The array of another device stays what it is: no operator writes to it.
     """
-    if not isinstance(index, np.ndarray):
+    if not in_main_memory(index):
         return index
     index = np.ascontiguousarray(index) if index.ndim == 1 else index
     index = index.view()

@@ -14,7 +14,7 @@ import numpy as np
 
 from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError, numpy_dtype
 from coredispatch_sparse import kernels
-from coredispatch_sparse.csr import CSR, Pattern, size_of
+from coredispatch_sparse.csr import CSR, Pattern, in_main_memory, size_of
 from coredispatch_sparse.ops import csr_to_dense, to_sparse_csr
 from coredispatch_sparse.printing import describe
 
@@ -234,7 +234,7 @@ def unpack(parts: dict[str, Any]) -> CSR:
     of a matrix that was checked when it was made.
     """
     crow, col, values = parts["crow_indices"], parts["col_indices"], parts["values"]
-    if isinstance(crow, np.ndarray):
+    if in_main_memory(crow):
         return CSR(crow, col, values, parts["size"])
     return CSR.of(Pattern(crow, col, size_of(parts["size"]), check=False), values)
 
