@@ -142,7 +142,9 @@ def run(function: Any, *args: Any, **kwargs: Any) -> Any:
         result = call.result(kind, scratch)
     holders = {}
     for array in _arrays((args, tuple(kwargs.values()))):
-        if array.buffer is not None:
+        if array.buffer is None:  # no elements: views know their base all the same
+            holders[id(array if array.owner is None else array.owner)] = array
+        else:
             data = scratch.get(array.buffer.ptr) if scratch else getattr(array.buffer, kind)
             holders[id(data)] = array
 
@@ -175,6 +177,11 @@ def _lifted_array(x: np.ndarray, holders: dict[int, Any], call: Call, kind: str)
     while getattr(data, "base", None) is not None:
         data = data.base
     holder = holders.get(id(data))
+    if holder is not None and holder.buffer is None:
+        call.outs.append(None)
+        made = x.view(ndarray)
+        made.index, made.owner = holder.index, holder if holder.owner is None else holder.owner
+        return made
     if holder is not None:
         call.outs.append(None)
         return _over(x, x.ctypes.data - data.ctypes.data, holder)
