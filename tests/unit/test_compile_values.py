@@ -495,3 +495,10 @@ MOVING: set[str] = set(
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_a_program_gives_what_it_gives_eagerly(case: Callable[[], Any]) -> None:
     check_served(case, EAGER, MOVING)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "prod", "logsumexp", "softmax"])
+def test_reductions_of_a_tensor_without_dimensions(name: str) -> None:
+    x = cd.tensor(1.5)
+    for program in (lambda t: getattr(t, name)(-1), lambda t: getattr(t * 2, name)(0)):
+        assert cd.compile(program)(x).equal(program(x))

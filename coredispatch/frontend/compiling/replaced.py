@@ -19,6 +19,7 @@ from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value
 
 __all__ = [
+    "containers",
     "CONTAINERS",
     "Part",
     "Path",
@@ -185,3 +186,12 @@ def order_of(raw: Any) -> tuple[int, ...] | None:
             return None
         step *= shape[dim]
     return tuple(order)
+
+
+def containers(value: Any) -> Iterator[Any]:
+    """The lists, dicts and tuples of which a value is made."""
+    if type(value) in CONTAINERS:
+        if value or type(value) is not tuple:  # there is one empty tuple
+            yield value
+        for item in value.values() if type(value) is dict else value:
+            yield from containers(item)

@@ -10,7 +10,6 @@ that a record is both a guard of later calls and the measure of what this call c
 from __future__ import annotations
 
 import collections
-import dis
 import enum
 import functools
 import gc
@@ -24,10 +23,25 @@ import numpy as np
 from coredispatch.frontend.compiling.appending import only_appended
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
+from coredispatch.frontend.compiling.classes import by_user, class_names, python_class
+from coredispatch.frontend.compiling.code_names import (
+    PACKAGE,
+    codes,
+    global_names,
+    imports,
+    library_names,
+)
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.numbers import Sym
 from coredispatch.frontend.compiling.records import FIXED, MISSING, PLAIN, READ, Record
-from coredispatch.frontend.compiling.replaced import CONTAINERS, Part, Path, filled, parts_of
+from coredispatch.frontend.compiling.replaced import (
+    CONTAINERS,
+    Part,
+    Path,
+    containers,
+    filled,
+    parts_of,
+)
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
@@ -36,8 +50,6 @@ from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
 __all__ = ["State"]
 
-
-PACKAGE = __name__.partition(".")[0]
 
 #: values that never change, or whose state is part of no program: compared by identity
 _ATOMS: tuple[type, ...] = (
@@ -125,30 +137,30 @@ class State:
         if (code, id(namespace)) in self.codes:
             return
         self.codes.add((code, id(namespace)))
-        self.inner.update(_codes(code))
+        self.inner.update(codes(code))
         self.seen[id(namespace)] = namespace
         names = set(code.co_names)
-        imports = False
-        for part in _codes(code):
+        brings = False
+        for part in codes(code):
             names |= set(part.co_names)
             names |= {c for c in part.co_consts if isinstance(c, str) and c.isidentifier()}
-            imports = imports or _imports(part)
+            brings = brings or imports(part)
         if "type" in names or "__class__" in names:
             self.exact()
         if "__dict__" in names:
             self.widen()
         if "is_leaf" in names and not isinstance(TensorBase.is_leaf, property):
             self.refuse("it reads is_leaf of a tensor")  # compiled, where no call is seen
-        for part in _codes(code):
-            for name in _global_names(part) - namespace.keys():
+        for part in codes(code):
+            for name in global_names(part) - namespace.keys():
                 self.record("item", namespace, name, f"the global {name!r}")
         self.named.append((namespace, f"the global of {code.co_name!r}"))
-        for part in _codes(code):
-            for module, name in _library_names(part, namespace):
+        for part in codes(code):
+            for module, name in library_names(part, namespace):
                 self._pin(module, name)
         fresh = names - self.names
         self.names |= names
-        if imports:
+        if brings:
             for name in names:
                 module = sys.modules.get(name)
                 if module is not None:
@@ -176,7 +188,7 @@ class State:
         place = self.places.get(id(record.holder))
         if type(record.holder) is not list or place is None or self.all_names:
             return False
-        return only_appended(place.key, (part for code, _ in self.codes for part in _codes(code)))
+        return only_appended(place.key, (part for code, _ in self.codes for part in codes(code)))
 
     def widen(self) -> None:
         """Attributes are read by names that are computed: all of them count."""
@@ -278,7 +290,7 @@ class State:
         """A container that another one may replace; False where it is to be the same one."""
         value, parts = record.value, list(parts_of(record.value))
         tensors = [part for _, part in parts if isinstance(part, Value)]
-        own = list(_containers(value))
+        own = list(containers(value))
         ids = {*map(id, own), *map(id, tensors)}
         if len(ids - self.seen.keys()) < len(own) + len(tensors):  # held elsewhere, too
             return False
@@ -299,7 +311,7 @@ class State:
             record.symbol = shown
             record.put(shown)
         record.shown = shown, list(parts_of(shown))
-        self.shown |= {id(container): container for container in (*own, *_containers(shown))}
+        self.shown |= {id(container): container for container in (*own, *containers(shown))}
         return True
 
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
@@ -379,7 +391,7 @@ class State:
         # By where it was written: functools.wraps gives it the module of another function.
         if str(function.__globals__.get("__name__")).partition(".")[0] == PACKAGE:
             return
-        self.inner.update(_codes(function.__code__))
+        self.inner.update(codes(function.__code__))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self.record("attribute", function, name, f"{name} of {function.__qualname__!r}")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
@@ -393,7 +405,7 @@ class State:
         self._by_name(function, self.names, how)
 
     def _class(self, cls: type, how: str) -> None:
-        if not _by_user(cls):
+        if not by_user(cls):
             for base in cls.__mro__ if issubclass(cls, (Module, Optimizer)) else ():
                 if base not in self.pinned and base.__module__.partition(".")[0] == PACKAGE:
                     self.pinned.add(base)
@@ -455,7 +467,7 @@ class State:
             elif hasattr(value, "__dict__"):
                 self._container(vars(value), how)
             return
-        if _python_class(cls):
+        if python_class(cls):
             self._named(value, how)
             return
         if cls.__module__ == "functools" and cls.__name__ == "partial":
@@ -529,56 +541,19 @@ class State:
                 self.record("keys", members, None, f"the attributes of {how}")
                 own = _OWN_KEYS | set(members.get("_parameter_names", ()))
                 own |= set(members.get("_buffer_names", ())) | set(members.get("_module_names", ()))
-                whole = not _by_user(type(holder)) or self.all_names
+                whole = not by_user(type(holder)) or self.all_names
                 wanted = set(members) if whole else (own | names) & members.keys()
             elif self.all_names:  # new ones count, too
                 self.record("keys", members, None, f"the attributes of {how}")
-                wanted = set(members) | _class_names(holder)
+                wanted = set(members) | class_names(holder)
             else:
                 wanted = names
             for name in sorted(wanted):
                 self.record("item", members, name, f"{how}.{name}")
         for base in type(holder).__mro__:
-            for name in vars(base).get("__slots__", ()) if _by_user(base) else ():
+            for name in vars(base).get("__slots__", ()) if by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
-
-
-def _class_names(holder: Any) -> set[str]:
-    """What an instance has of its classes, and would have of itself if somebody put it there."""
-    bases = [base for base in type(holder).__mro__ if _by_user(base)]
-    return {name for base in bases for name in vars(base) if not name.startswith("__")}
-
-
-def _by_user(cls: type) -> bool:
-    """Whether the class is written in Python, by neither us nor the standard library."""
-    home = cls.__module__.partition(".")[0]
-    heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
-    return heap and home != PACKAGE and (home not in sys.stdlib_module_names or home == "__main__")
-
-
-def _containers(value: Any) -> Iterator[Any]:
-    """The lists, dicts and tuples of which a value is made."""
-    if type(value) in CONTAINERS:
-        if value or type(value) is not tuple:  # there is one empty tuple
-            yield value
-        for item in value.values() if type(value) is dict else value:
-            yield from _containers(item)
-
-
-class _Bare:
-    pass
-
-
-def _python_class(cls: type) -> bool:
-    """Whether all that an instance holds stands in its ``__dict__`` and its slots."""
-    if not cls.__flags__ & (1 << 9):
-        return False
-    slots = 0
-    for base in cls.__mro__:
-        own = vars(base).get("__slots__", ())
-        slots += 1 if isinstance(own, str) else len(tuple(own))
-    return cls.__basicsize__ <= _Bare.__basicsize__ + 8 * slots
 
 
 def _scheduled(optimizer: Optimizer) -> Iterator[Any]:
@@ -591,42 +566,6 @@ def _scheduled(optimizer: Optimizer) -> Iterator[Any]:
         names += ["momentum", "betas"]
     for group in optimizer.param_groups:
         yield from (("item", id(group), name) for name in names if name in group)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code and what is defined inside."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def _library_names(code: types.CodeType, namespace: Any) -> Iterator[tuple[Any, str]]:
-    """The attributes of modules of this library that code reads by a global: ``F.relu``."""
-    holder: Any = None
-    for step in dis.get_instructions(code):
-        name = step.argval
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            holder = namespace.get(name)
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and holder is not None:
-            found = getattr(holder, name, None)  # some modules of ours are loaded on first use
-            yield holder, name
-            holder = found
-        elif step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
-            holder = None
-        ours = isinstance(holder, types.ModuleType)
-        if not (ours and holder.__name__.partition(".")[0] == PACKAGE):
-            holder = None
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    """The names that code looks up, or sets, as globals."""
-    words = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME")
-    return {step.argval for step in dis.get_instructions(code) if step.opname in words}
-
-
-def _imports(code: types.CodeType) -> bool:
-    return dis.opmap["IMPORT_NAME"] in code.co_code[::2]
 
 
 def _of_python(ufunc: np.ufunc) -> bool:

@@ -7,9 +7,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.compiling.classes import by_user, python_class
 from coredispatch.frontend.compiling.numbers import Sym
 from coredispatch.frontend.compiling.records import MISSING
-from coredispatch.frontend.compiling.state import State, _by_user, _python_class
+from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
@@ -218,7 +219,7 @@ class Describer:
             return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, (slice, range, type, frozenset)) or kind.__name__ in _FIXED:
             return Constant(value)
-        if _by_user(kind) and _python_class(kind) and not hasattr(kind, "__slots__"):
+        if by_user(kind) and python_class(kind) and not hasattr(kind, "__slots__"):
             members = {name: self.describe(item) for name, item in vars(value).items()}
             cls: Any = kind
 

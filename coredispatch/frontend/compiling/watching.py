@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch._frames import in_standard_library
+from coredispatch.frontend.compiling.code_names import PACKAGE
 from coredispatch.frontend.compiling.recording import Recorder
-from coredispatch.frontend.compiling.state import PACKAGE, State
+from coredispatch.frontend.compiling.state import State
 from coredispatch.plugin import Value
 
 __all__ = ["Watch"]

@@ -404,6 +404,8 @@ def _sum(b: Any, x: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
     _floating(x)
     ndim = len(_shape(x))
     dims = [dims] if isinstance(dims, int) else list(dims or range(ndim))
+    if not ndim:
+        raise _Rejected
     places = {dim % ndim for dim in dims}
     first = next(k for k in range(ndim + 1) if k not in places)
     last = [k for k in range(first, ndim) if k in places]

@@ -1,0 +1,38 @@
+"""What can be said of a class: who wrote it, and where its instances hold what they hold."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from coredispatch.frontend.compiling.code_names import PACKAGE
+
+__all__ = ["by_user", "class_names", "python_class"]
+
+
+def class_names(holder: Any) -> set[str]:
+    """What an instance has of its classes, and would have of itself if somebody put it there."""
+    bases = [base for base in type(holder).__mro__ if by_user(base)]
+    return {name for base in bases for name in vars(base) if not name.startswith("__")}
+
+
+def by_user(cls: type) -> bool:
+    """Whether the class is written in Python, by neither us nor the standard library."""
+    home = cls.__module__.partition(".")[0]
+    heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
+    return heap and home != PACKAGE and (home not in sys.stdlib_module_names or home == "__main__")
+
+
+class _Bare:
+    pass
+
+
+def python_class(cls: type) -> bool:
+    """Whether all that an instance holds stands in its ``__dict__`` and its slots."""
+    if not cls.__flags__ & (1 << 9):
+        return False
+    slots = 0
+    for base in cls.__mro__:
+        own = vars(base).get("__slots__", ())
+        slots += 1 if isinstance(own, str) else len(tuple(own))
+    return cls.__basicsize__ <= _Bare.__basicsize__ + 8 * slots
