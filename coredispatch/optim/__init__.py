@@ -32,3 +32,4 @@ if TYPE_CHECKING:
     from . import simple_schedules as simple_schedules
     from . import sparse_adam as sparse_adam
     from . import stepping as stepping
+    from . import together as together

@@ -24,7 +24,7 @@ from .bounds import Deviation, compare, nearly_equal
 from .case import Case
 from .covering_array import ConfiguredMake, shares
 from .policies import Leniency, flushed, lenient
-from .reference import NoReference, Reference, complete
+from .reference import NoReference, Reference, complete, written_to
 from .subject import DTYPES, OpMetadata, Subject, numpy_dtype
 from .templates import changed
 from .tensor_layouts import in_layouts, layout_of
@@ -254,9 +254,7 @@ class Context:
             )
         if result is not None or not op.mutates:
             return result
-        given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))
-        given |= sample.kwargs
-        return [given[name] for name in op.mutates if given.get(name) is not None]
+        return written_to(op, sample.args, sample.kwargs)
 
     def _watched(self, op: Any, sample: Any) -> Any:
         """The call; of a backend that declares a policy, with what the policy has to know of it."""

@@ -273,12 +273,20 @@ def body_on_arrays(op: Any) -> Callable[..., Any]:
         with cd.no_grad():
             result = op.decomposition(*full)
         if result is None:  # judged by what it wrote
-            names = [p.name for p in op.schema.params]
-            kept = (full[names.index(name)] for name in op.mutates)
-            result = [tensor for tensor in kept if tensor is not None]
+            result = written_to(op, full, {})
         return _to_arrays(result)
 
     return run
+
+
+def written_to(op: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors that a call wrote to, those of lists one by one: its result, if there is none."""
+    given = dict(zip([p.name for p in op.schema.params], args, strict=False)) | kwargs
+    found: list[Any] = []
+    for name in op.mutates:
+        value = given.get(name)
+        found += value if isinstance(value, (list, tuple)) else [value]
+    return [tensor for tensor in found if tensor is not None]
 
 
 def positional(op: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:

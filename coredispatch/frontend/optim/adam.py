@@ -14,12 +14,14 @@ from coredispatch.frontend.optim.stepping import (
     number,
     step_of,
 )
+from coredispatch.frontend.optim.together import Together
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["Adam"]
 
 _adam_step = TABLE.operator("adam_step")
+_adam_steps = TABLE.operator("adam_steps")
 _zeros_like = TABLE.operator("zeros_like")
 
 
@@ -79,7 +81,7 @@ class Adam(Optimizer):
         """One step of every parameter that has a gradient."""
         found = self.__dict__.get("found_inf")
         stays = found is not None or group["capturable"]
-        step_op = step_of(_adam_step, group)
+        step_op, together = step_of(_adam_step, group), Together(_adam_steps, group)
         lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
         lr = lr if stays else number(lr)
         decay, maximize, amsgrad = group["weight_decay"], group["maximize"], group["amsgrad"]
@@ -99,18 +101,9 @@ class Adam(Optimizer):
                 on_device.adam(parameter, grad, state, group, found)
                 continue
             step = state["step"] = next_step(state["step"])
-            step_op(
-                parameter,
-                grad,
-                state["exp_avg"],
-                state["exp_avg_sq"],
-                state["max_exp_avg_sq"] if amsgrad else None,
-                step,
-                number(lr),
-                beta1,
-                beta2,
-                eps,
-                decay,
-                decoupled,
-                maximize,
-            )
+            largest = state["max_exp_avg_sq"] if amsgrad else None
+            tensors = parameter, grad, state["exp_avg"], state["exp_avg_sq"], largest
+            numbers = step, number(lr), beta1, beta2, eps, decay, decoupled, maximize
+            if not together.takes(tensors, numbers):
+                step_op(*tensors, *numbers)
+        together.run()

@@ -14,12 +14,14 @@ from coredispatch.frontend.optim.stepping import (
     require_no_decay,
     step_of,
 )
+from coredispatch.frontend.optim.together import Together
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["SGD"]
 
 _sgd_step = TABLE.operator("sgd_step")
+_sgd_steps = TABLE.operator("sgd_steps")
 _zeros_like = TABLE.operator("zeros_like")
 
 
@@ -72,7 +74,7 @@ class SGD(Optimizer):
 
     def update(self, group: dict[str, Any]) -> None:
         """One step of every parameter that has a gradient."""
-        step_op = step_of(_sgd_step, group)
+        step_op, together = step_of(_sgd_step, group), Together(_sgd_steps, group)
         found = self.__dict__.get("found_inf")
         lr, momentum = number(group["lr"]), group["momentum"]
         dampening, decay = group["dampening"], group["weight_decay"]
@@ -95,9 +97,11 @@ class SGD(Optimizer):
             if found is not None:
                 on_device.sgd(parameter, grad, buffer, group, found)
                 continue
-            step_op(
-                parameter, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first
-            )
+            tensors = parameter, grad, buffer
+            numbers = lr, momentum, dampening, decay, nesterov, maximize, first
+            if grad.is_sparse or not together.takes(tensors, numbers):
+                step_op(*tensors, *numbers)
+        together.run()
 
     def _sparse(self, group: dict[str, Any], parameter: Tensor, grad: Any) -> None:
         """A step by a sparse gradient: the elements that it has, or had while there is momentum."""

@@ -6,6 +6,7 @@ arguments that change are named by ``mutates``; gradients are read only.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,6 +131,80 @@ def adam_step(
         second = max_exp_avg_sq
     denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + eps
     param.sub_(exp_avg / denominator * (lr / (1 - beta1**step)))
+
+
+def _many(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
+    """Samples of a step over lists: of three sizes, and what each call of :func:`_steps` lists."""
+
+    def samples(make: Any) -> Iterator[Sample]:
+        state: dict[str, Callable[..., Any]] = {"average": make, "square": make.positive}
+        for call in calls:
+            lists = [[make(size) for size in _SIZES] for _ in range(2)]
+            states = itertools.takewhile(lambda x: x is None or isinstance(x, str), call)
+            named = [*states]
+            lists += [[] if x is None else [state[x](size) for size in _SIZES] for x in named]
+            yield Sample(*lists, *call[len(named) :])
+
+    return samples
+
+
+_SIZES = ((5,), (3, 5), (257,))
+
+
+@composite(
+    samples=_many(
+        (None, 0.1, 0.0, 0.0, 0.01, False, False, True),
+        ("average", 0.1, 0.9, 0.1, 0.01, True, True, False),
+    ),
+    mutates=("params", "momentum_buffers"),
+    **_METADATA,
+)
+def sgd_steps(
+    params: list[Tensor],
+    grads: list[Tensor],
+    momentum_buffers: list[Tensor],
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first: bool,
+) -> None:
+    """:func:`sgd_step` for each of several parameters; no buffers without momentum."""
+    options = lr, momentum, dampening, weight_decay, nesterov, maximize, first
+    for param, grad, buffer in zip(params, grads, momentum_buffers or (None,) * len(params)):
+        sgd_step(param, grad, buffer, *options)
+
+
+@composite(
+    samples=_many(
+        ("average", "square", None, 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
+        ("average", "square", "square", 7, 0.01, 0.8, 0.9, 1e-6, 0.1, True, True),
+    ),
+    mutates=("params", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
+    **_METADATA,
+)
+def adam_steps(
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor],
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """:func:`adam_step` for each of several parameters; no largest squares without AMSGrad."""
+    options: Any = (step, lr, beta1, beta2, eps, weight_decay, decoupled, maximize)
+    largest = max_exp_avg_sqs or (None,) * len(params)
+    for given in zip(params, grads, exp_avgs, exp_avg_sqs, largest):
+        adam_step(*given, *options)
 
 
 @composite(

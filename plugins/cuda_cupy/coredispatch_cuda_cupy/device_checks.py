@@ -147,6 +147,7 @@ def raise_pending(cupy: Any) -> None:
     if kind:
         found.flag[...] = 0
         raise _ERRORS[kind](_operators[op], value, low, high)
-    for ptr, one in done:
-        if found.pending.get(ptr) is one:
-            del found.pending[ptr]
+    with _lock:
+        for ptr, one in done:
+            if found.pending.get(ptr) is one:
+                del found.pending[ptr]

@@ -307,7 +307,7 @@ class ndarray(np.ndarray):
     def copy(self, order: Any = "C") -> ndarray:  # type: ignore[override]
         """A copy on the current device, wherever the array lies: the driver moves it."""
         if self.index == State.device:
-            return run(np.copy, self)
+            return run(lambda x: np.copy(x, order), self)
         made = empty(self.shape, self.dtype)
         lent = self.view()
         lent.index = State.device

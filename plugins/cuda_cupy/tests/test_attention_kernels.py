@@ -69,7 +69,7 @@ def agree(on_host: Any, size: Any, dtype: Any, which: slice) -> None:
         on_host(
             lambda g, q, k, v, m, o=options: BACK(g, q, k, v, m, *o),
             *(g, q, k, v, mask),
-            launches=(4 if dtype in HALVES else 2) + (mask is not None),
+            launches=(4 if dtype in HALVES else 2) + 2 * (mask is not None),
             **close(dtype, 2),
         )
 
@@ -113,6 +113,25 @@ def test_special_values(on_host: Any) -> None:
     q[0, 1, 0] = float("nan")
     v[0, 3, 2] = float("inf")
     on_host(lambda q, k, v: cd.ops.attention(q, k, v), q, k, v, **close(cd.float16))
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float16], ids=str)
+def test_what_is_hidden_is_not_read(on_host: Any, dtype: Any) -> None:
+    """A query without a key has a result and gradients of 0, whatever is in it."""
+    g, q, k, v = drawn(((2,), (2,), 5, 7, 4, 3), dtype)
+    bias = cd.zeros(5, 7).to(dtype)
+    bias[2] = -float("inf")
+    q[:, 2], g[:, 2] = float("nan"), float("nan")
+    for mask in (bias, bias == 0):
+        on_host(lambda q, k, v, m: cd.ops.attention(q, k, v, m), q, k, v, mask, **close(dtype))
+        launches = 6 if dtype in HALVES else 4
+        got = on_host(
+            lambda g, q, k, v, m: BACK(g, q, k, v, m),
+            *(g, q, k, v, mask),
+            launches=launches,
+            **close(dtype, 2),
+        )
+        assert all(x.isfinite().all() for x in got)
 
 
 def test_strides_and_what_is_left_to_others(on_host: Any) -> None:

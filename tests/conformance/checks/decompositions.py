@@ -8,6 +8,7 @@ compared. Rounding is the business of check 1; what differs here is a difference
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,7 +30,7 @@ from ..context import (
     snapshot,
     tensors_in,
 )
-from ..reference import positional
+from ..reference import positional, written_to
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..variations import Variation, variations, variations_of_two
 from . import check
@@ -132,9 +133,7 @@ def _written(context: Context, tensors: Any, result: Any) -> Any:
     """The result, or of an operator that returns nothing what it wrote to."""
     if result is not None:
         return result
-    given = dict(zip((p.name for p in context.op.schema.params), tensors.args, strict=False))
-    given |= tensors.kwargs
-    return [given[name] for name in context.op.mutates if given.get(name) is not None]
+    return written_to(context.op, tensors.args, tensors.kwargs)
 
 
 def _outcome(
@@ -146,6 +145,7 @@ def _outcome(
         found = tensors_in(call(context, tensors))
         context.subject.synchronize()  # a device that computes later raises then
     except CoreDispatchError as error:
+        _settled(context)
         return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if call is _by_kernel:
@@ -158,6 +158,12 @@ def _outcome(
     if call is _by_kernel and not (context.op.view or context.op.mutates):
         _of_its_own(context, tensors, found)
     return arrays, ""
+
+
+def _settled(context: Context) -> None:
+    """Wait for what a call that was refused had begun, whatever is wrong with that."""
+    with contextlib.suppress(CoreDispatchError):
+        context.subject.synchronize()
 
 
 def _of_its_own(context: Context, tensors: Any, results: list[Any]) -> None:

@@ -133,13 +133,13 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         weights, _ = weights_of(call, False)
         return cupy.matmul(weights, call.value).reshape(*query.shape[:-1], -1)
 
-    def shown(grad: Any, hidden: Any) -> Any:
-        """The gradient with 0 for queries without a key."""
+    def shown(rows: Any, hidden: Any) -> Any:
+        """The rows with 0 for queries without a key: no product is to see what is in them."""
         if isinstance(hidden, int):
-            return grad
-        out, n = cupy.empty(grad.shape, grad.dtype), grad.shape[-1]
-        given = (grad, hidden, out, grad.size // n, n)
-        launch("without_hidden", grad.dtype, blocks(grad.size), 256, given)
+            return rows
+        out, n = cupy.empty(rows.shape, rows.dtype), rows.shape[-1]
+        given = (rows, hidden, out, rows.size // n, n)
+        launch("without_hidden", rows.dtype, blocks(rows.size), 256, given)
         return out
 
     def attention_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any) -> Any:
@@ -151,11 +151,12 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         grad = dense(cupy, grad).reshape(*call.query.shape[:-1], value.shape[-1])
         if flash.takes(call):
             out, logs, hidden = flash.forward(call, True)
+            call = call._replace(query=shown(call.query, hidden))
             found = flash.backward(call, shown(grad, hidden), out, logs)
             of_key, of_value = _padded(cupy, found[1], key), _padded(cupy, found[2], value)
             return found[0].reshape(query.shape), of_key, of_value
         weights, hidden = weights_of(call, True)
-        grad = shown(grad, hidden)
+        grad, queries = shown(grad, hidden), shown(call.query, hidden)
         of_value = cupy.matmul(weights.swapaxes(-1, -2), grad)
         scores = cupy.matmul(grad, call.value.swapaxes(-1, -2))
         keys = scores.shape[-1]
@@ -164,7 +165,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         grid, block = min(rows, MOST_BLOCKS), row_threads(keys)
         launch("scores_backward", scores.dtype, grid, block, arguments)
         of_query = cupy.matmul(scores, call.key).reshape(query.shape)
-        of_key = cupy.matmul(scores.swapaxes(-1, -2), call.query)
+        of_key = cupy.matmul(scores.swapaxes(-1, -2), queries)
         return of_query, _padded(cupy, of_key, key), _padded(cupy, of_value, value)
 
     return {"attention": attention, "attention_backward": attention_backward}

@@ -57,7 +57,8 @@ struct Scores {
         if (!chosen && !bias) return product * scale;
         i64 place = (first + group) * mask_step + q * keys + k;
         if (chosen) return chosen[place] ? product * scale : -infinity_of(0.0f);
-        return product * scale + widened(bias[place]);
+        float more = widened(bias[place]);
+        return more == -infinity_of(0.0f) ? more : product * scale + more;
     }
     // One past the last key that rows [low, high) may use.
     __device__ i64 end(i64 low, i64 high) const {
