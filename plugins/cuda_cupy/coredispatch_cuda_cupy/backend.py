@@ -65,10 +65,10 @@ class CudaBackend(Runtime, ArrayApiBackend):
     # -- data ------------------------------------------------------------------------------
 
     def from_numpy(self, array: Any) -> Any:
-        """A copy on the current device; it is staged, so nothing waits."""
+        """A copy on the current device; the array may be written to when this returns."""
         self.check_device(None)
         self.native_dtype(DType.of(array.dtype))
-        return self.cupy.asarray(np.asarray(array, order="C"))
+        return self.from_host(np.asarray(array, order="C"), False)
 
     def on(self, index: int) -> Any:
         """Makes device ``index`` current inside a ``with`` block."""
@@ -82,11 +82,9 @@ class CudaBackend(Runtime, ArrayApiBackend):
         """
         if source is self:
             return self.between_devices(raw, index)
-        array = source.to_numpy(raw)
-        if array.flags.c_contiguous and self.pinned.holds(array):
-            self.native_dtype(DType.of(array.dtype))
-            return self.from_pinned(array, non_blocking)
-        return self.from_numpy(array)
+        array = np.asarray(source.to_numpy(raw))
+        self.native_dtype(DType.of(array.dtype))
+        return self.from_host(np.asarray(array, order="C"), non_blocking)
 
     def to_numpy(self, raw: Any) -> Any:
         """A copy in main memory; waits for the work that makes ``raw``.

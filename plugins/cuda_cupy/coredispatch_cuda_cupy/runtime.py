@@ -18,6 +18,19 @@ from coredispatch_cuda_cupy.streams import Streams
 
 __all__ = ["Runtime"]
 
+#: bytes from which an array is not staged: CuPy would keep as much page-locked memory
+_STAGED = 16 << 20
+
+
+class _Foreign:
+    """A stream that another library made, as CuPy 14 asks for it."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
 
 class Runtime:
     """The part of the backend that is about the machine and not about arithmetic."""
@@ -205,14 +218,22 @@ class Runtime:
         """Whether a NumPy array lies in page-locked memory."""
         return self.device_count() > 0 and self.pinned.holds(array)
 
-    def from_pinned(self, array: Any, non_blocking: bool) -> Any:
-        """A copy on the current device, made by the driver on the current stream."""
+    def from_host(self, array: Any, non_blocking: bool) -> Any:
+        """A copy of a contiguous NumPy array on the current device.
+
+        From page-locked memory the driver makes it on the current stream; that is waited for
+        unless ``non_blocking``. A small array from elsewhere is staged in page-locked memory by
+        CuPy, and nothing waits; of a large one the driver copies, and waits for, part after part.
+        """
+        pinned = self.pinned.holds(array)
+        if not pinned and array.nbytes < _STAGED:
+            return self.cupy.asarray(array)
         made = self.cupy.empty(array.shape, array.dtype)
         stream = self.cupy.cuda.get_current_stream()
         made.set(array, stream)
-        if non_blocking:
+        if pinned and non_blocking:
             self.pinned.until(self._mark(stream), array)
-        else:
+        elif pinned:
             stream.synchronize()
         return made
 
@@ -262,7 +283,10 @@ class Runtime:
 
     def external_stream(self, index: int, address: int) -> Any:
         """A stream around the driver's handle."""
-        return self.cupy.cuda.ExternalStream(address, index)
+        adopt = getattr(self.cupy.cuda.Stream, "from_external", None)
+        if adopt is None:  # before CuPy 14
+            return self.cupy.cuda.ExternalStream(address, index)
+        return adopt(_Foreign(address))
 
     def current_stream(self, index: int) -> Any:
         """The stream that this thread's work on a device is put on."""

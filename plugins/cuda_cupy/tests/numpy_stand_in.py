@@ -230,6 +230,10 @@ def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
     cupy.get_default_memory_pool = lambda: pool
     cupy.get_default_pinned_memory_pool = lambda: memory.HOST_POOL
     cupy.cuda = _cuda()
+    if "from_external" in vars(Stream):
+        del Stream.from_external
+    if not version.startswith("13"):
+        Stream.from_external = Stream._adopted
     cupyx = types.ModuleType("cupyx")
     cupyx.errstate, cupyx.empty_pinned = errstate, memory.empty_pinned
     return cupy, cupyx

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -151,6 +152,9 @@ class Device:
         return self
 
 
+_KNOWN: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+
+
 class Stream:
     """A stream; the null stream is one object for all devices, as in CuPy."""
 
@@ -167,6 +171,14 @@ class Stream:
         self.is_non_blocking = non_blocking
         self.priority = min(max(priority or 0, -5), 0)
         self.graph: Graph | None = None
+        _KNOWN[self.ptr] = self
+
+    @classmethod
+    def _adopted(cls, foreign: Any) -> Stream:
+        """``Stream.from_external`` of CuPy 14."""
+        version, address = foreign.__cuda_stream__()
+        assert version == 0
+        return _KNOWN.get(address) or ExternalStream(address)
 
     @property
     def queue(self) -> Queue:

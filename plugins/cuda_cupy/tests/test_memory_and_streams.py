@@ -276,6 +276,17 @@ def test_events_order_streams_and_take_the_time(late):
     assert cd.cuda.current_stream() == cd.cuda.default_stream()
 
 
+def test_streams_of_other_libraries(stand_in):
+    other = stand_in.cupy.cuda.Stream(non_blocking=True)
+    stream = cd.cuda.ExternalStream(other.ptr)
+    assert stream.cuda_stream == other.ptr == cd.cuda.get_stream_from_external(other.ptr).raw.ptr
+    with cd.cuda.stream(stream):
+        assert cd.cuda.current_stream().cuda_stream == other.ptr
+        x = cd.ones(2, device="cuda") + 1
+    stream.synchronize()
+    assert x.tolist() == [2, 2]
+
+
 def test_streams_are_made_once_and_given_in_turn(stand_in):
     streams = [cd.cuda.Stream() for _ in range(33)]
     assert streams[0] == streams[32] and len(set(streams)) == 32
@@ -317,6 +328,12 @@ def test_copies_from_pinned_memory_wait_only_when_asked_to(late):
     assert "Stream.synchronize" in MACHINE.syncs
     z = cd.arange(4.0).to("cuda")  # staged: the tensor may go at once
     assert z.cpu().tolist() == [0, 1, 2, 3]
+    MACHINE.syncs.clear()
+    large = cd.arange(5 << 20).float()
+    there = large.to("cuda", non_blocking=True)
+    large.zero_()
+    assert MACHINE.syncs == ["copy from pageable memory"]
+    assert there[-1].item() == (5 << 20) - 1
 
 
 def test_pinned_memory_is_not_used_again_before_the_copy_is_done(late):
