@@ -21,6 +21,7 @@ from coredispatch.frontend.cuda.devices import (
 )
 
 __all__ = [
+    "MemPool",
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "caching_allocator_disabled",
@@ -50,6 +51,7 @@ __all__ = [
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
 
 
@@ -244,15 +246,66 @@ def get_allocator_backend() -> str:
 
 
 def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -> int:
-    """Not available: memory is allocated by the arrays of the backend."""
-    present()
-    raise NotImplementedError("cuda.caching_allocator_alloc: use a uint8 tensor")
+    """The address of ``size`` bytes on a device, kept until :func:`caching_allocator_delete`.
+
+    ``stream`` (the current one) is a :class:`Stream`, or the driver's handle of one, that works
+    with them. Refuses without a device.
+
+    Example:
+        >>> place = cd.cuda.caching_allocator_alloc(1024)  # doctest: +SKIP
+        >>> cd.cuda.caching_allocator_delete(place)  # doctest: +SKIP
+    """
+    index = device_index(device)
+    raw = stream
+    if isinstance(stream, int):
+        raw = asked("external_stream", index, stream) if stream else None
+    elif stream is not None:
+        raw = stream.raw
+    return int(asked("allocate", index, size, raw))
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Not available, see :func:`caching_allocator_alloc`."""
-    present()
-    raise NotImplementedError("cuda.caching_allocator_delete: delete the tensor")
+    """Give back what :func:`caching_allocator_alloc` gave.
+
+    Raises :class:`ArgumentError` for another address.
+    """
+    asked("deallocate", mem_ptr)
+
+
+class MemPool:
+    """Memory apart from the rest: blocks that :func:`use_mem_pool` took go back to it alone.
+
+    ``id`` names it, for ``cuda.graph(g, pool=pool.id)``. It lives as long as the object, and as the
+    blocks that arrays hold. ``allocator`` is refused: the memory comes from CuPy.
+    """
+
+    def __init__(self, allocator: Any = None, *args: Any, **kwargs: Any) -> None:
+        present()
+        if allocator is not None:
+            raise NotImplementedError("cuda.MemPool(allocator): the memory comes from CuPy")
+        self.id: tuple[int, int] = asked("graph_pool")
+        self._backend = present()
+        self._backend.keep_pool(self.id)
+
+    def __del__(self) -> None:
+        backend = self.__dict__.get("_backend")
+        if backend is not None:
+            backend.drop_pool(self.id)
+
+    def use_count(self) -> int:
+        """How many graphs and objects keep the pool."""
+        return int(self._backend.pool_users(self.id))
+
+    def snapshot(self) -> Any:
+        """Not available: see :func:`memory_snapshot`."""
+        return memory_snapshot()
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
+    """A block in which this thread's memory on the devices comes from ``pool``."""
+    with asked("memory_from", pool.id):
+        yield
 
 
 def caching_allocator_enable(value: bool = True) -> None:

@@ -11,11 +11,9 @@ __all__ = [
     "CudaError",
     "DeferredCudaCallError",
     "GreenContext",
-    "MemPool",
     "check_error",
     "cudart",
     "current_solver_handle",
-    "use_mem_pool",
 ]
 
 
@@ -38,12 +36,6 @@ class _Refused:
         raise NotImplementedError(f"cuda.{type(self).__name__}: {self.instead}")
 
 
-class MemPool(_Refused):
-    """Refused: there is one pool for each device, CuPy's."""
-
-    instead = "there is one memory pool for each device; see cupy.cuda.MemoryPool"
-
-
 class CUDAPluggableAllocator(_Refused):
     """Refused: memory is allocated by CuPy."""
 
@@ -54,11 +46,6 @@ class GreenContext(_Refused):
     """Refused: multiprocessors are not divided."""
 
     instead = "the multiprocessors of a device are not divided here"
-
-
-def use_mem_pool(pool: Any, device: Any = None) -> Any:
-    """Refused: there is one pool for each device, CuPy's."""
-    return MemPool()
 
 
 def cudart() -> Any:

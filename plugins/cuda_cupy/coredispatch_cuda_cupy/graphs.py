@@ -39,6 +39,14 @@ class Pools:
         self._users[handle] = self._users.get(handle, 0) + 1
         return self._pools[handle]
 
+    def named(self, handle: tuple[int, int]) -> Any:
+        """The pool of that name, which somebody keeps."""
+        return self._pools[handle]
+
+    def users(self, handle: tuple[int, int]) -> int:
+        """How many keep the pool."""
+        return self._users.get(handle, 0)
+
     def leave(self, handle: tuple[int, int]) -> None:
         """A graph is gone; with the last one its pool, but for blocks that arrays still hold."""
         self._users[handle] -= 1

@@ -183,7 +183,11 @@ class Allocator:
 
     def record(self, array: Any, stream: Any) -> None:
         """``stream`` works with the memory of ``array``, which was made for another one."""
-        block = getattr(array.data.mem, "_owner", None)
+        self.record_pointer(array.data, stream)
+
+    def record_pointer(self, pointer: Any, stream: Any) -> None:
+        """:meth:`record` for the block that a ``MemoryPointer`` points into."""
+        block = getattr(pointer.mem, "_owner", None)
         if isinstance(block, Block) and stream.ptr not in [s.ptr for s in block.users]:
             block.users = (*block.users, stream)
 

@@ -55,6 +55,8 @@ class Runtime:
             self.allocator = Allocator(self.cupy, pool, self.detection.count)
         if found is pool:
             cuda.set_allocator(self.allocator.malloc)
+        #: blocks that programs hold by their addresses
+        self.lent: dict[int, Any] = {}
         self.pinned = Pinned(self.cupy)
         self.streams = Streams(self.cupy, self.allocator)
         self.pools = Pools(self.cupy, self.allocator)
@@ -206,6 +208,42 @@ class Runtime:
     def record_stream(self, raw: Any, stream: Any) -> None:
         """``stream`` works with ``raw``: its memory is not used again before that is done."""
         self.allocator.record(raw, stream)
+
+    def keep_pool(self, handle: tuple[int, int]) -> None:
+        """Keep the pool of that name."""
+        self.pools.enter(handle)
+
+    def drop_pool(self, handle: tuple[int, int]) -> None:
+        """Keep it no longer."""
+        self.pools.leave(handle)
+
+    def pool_users(self, handle: tuple[int, int]) -> int:
+        """How many keep it."""
+        return self.pools.users(handle)
+
+    def memory_from(self, handle: tuple[int, int]) -> AbstractContextManager[None]:
+        """A block in which this thread's memory comes from the pool of that name."""
+        found: AbstractContextManager[None] = self.cupy.cuda.using_allocator(
+            self.allocator.malloc_from(self.pools.named(handle))
+        )
+        return found
+
+    def allocate(self, index: int, size: int, stream: Any) -> int:
+        """The address of a block that is kept until :meth:`deallocate`."""
+        with self.on(index):
+            pointer = self.cupy.cuda.alloc(size)
+        if stream is not None:
+            self.allocator.record_pointer(pointer, stream)
+        self.lent[int(pointer.ptr)] = pointer
+        return int(pointer.ptr)
+
+    def deallocate(self, place: int) -> None:
+        """Give a block back; :class:`ArgumentError` where :meth:`allocate` did not give it."""
+        if self.lent.pop(place, None) is None:
+            raise ArgumentError(
+                f"no block at {place:#x} was allocated by caching_allocator_alloc",
+                fix="pass what it returned, once",
+            )
 
     # -- copies ----------------------------------------------------------------------------
 

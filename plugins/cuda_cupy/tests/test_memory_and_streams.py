@@ -250,6 +250,41 @@ def test_an_allocator_that_the_program_has_set_stays(stand_in):
         other.memory_statistics(0)
 
 
+def test_pools_apart_from_the_rest(stand_in):
+    pool = cd.cuda.MemPool()
+    with cd.cuda.use_mem_pool(pool):
+        x = cd.ones(4, device="cuda")
+    place = x.data_ptr()
+    del x
+    assert all(cd.ones(4, device="cuda").data_ptr() != place for _ in range(3))
+    with cd.cuda.use_mem_pool(pool):
+        assert cd.ones(4, device="cuda").data_ptr() == place
+    assert pool.use_count() == 1
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g, pool=pool.id, stream=cd.cuda.Stream()):
+        y = cd.zeros(4, device="cuda") + 1
+    assert pool.use_count() == 2
+    before = cd.cuda.memory_reserved()
+    del y, pool
+    g.reset()
+    assert cd.cuda.memory_reserved() < before
+    with pytest.raises(NotImplementedError, match="comes from CuPy"):
+        cd.cuda.MemPool(object())
+
+
+def test_blocks_by_their_addresses(stand_in):
+    before = cd.cuda.memory_allocated()
+    side = cd.cuda.Stream()
+    places = [cd.cuda.caching_allocator_alloc(1000, stream=s) for s in (None, side, side.raw.ptr)]
+    assert len(set(places)) == 3 and cd.cuda.memory_allocated() == before + 3 * 1024
+    for place in places:
+        cd.cuda.caching_allocator_delete(place)
+    cd.cuda.synchronize()
+    assert cd.cuda.memory_allocated() == before
+    with pytest.raises(ValueError, match="no block at"):
+        cd.cuda.caching_allocator_delete(places[0])
+
+
 # -- streams and events ------------------------------------------------------------------------
 
 
