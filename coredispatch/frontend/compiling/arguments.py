@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,14 @@ from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.memory import crossings, is_owner, owner_of
 from coredispatch.frontend.compiling.replaced import order_of
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.plugin import Value
+from coredispatch.plugin import Device, DType, Value
 from coredispatch.registry.model.value import storage_of
 
-__all__ = ["Arguments"]
+__all__ = ["CONSTANTS", "Arguments", "rebuilt", "with_numbers"]
+
+
+#: values that never change, and are what they are equal to
+CONSTANTS = frozenset((range, Device, DType))
 
 
 class Arguments:
@@ -30,13 +34,16 @@ class Arguments:
         open_numbers: place of a number that decides sizes -> its symbol, equal to a size's or not.
         open_shapes: number of a tensor -> its shape, with ``"s0"``, ``"s1"``... for symbols.
         objects: what is neither a container, a tensor nor a constant.
-        containers: the lists and dicts among the arguments.
+        containers: the lists and dicts among the arguments, and the objects that are taken apart.
+        apart: the classes of such objects.
         numbers: the places of all numbers: ``(place, value)``.
     """
 
     __slots__ = (
+        "apart",
         "containers",
         "key",
+        "known",
         "leaves",
         "moving",
         "numbers",
@@ -55,7 +62,9 @@ class Arguments:
         kwargs: dict[str, Any],
         moving: set[int],
         open_: Collection[tuple[Any, int]] = (),
+        apart: Collection[type] = (),
     ) -> None:
+        self.apart = apart
         self.enter(args, kwargs, moving, open_)
         if self.sizes and len(self.leaves) > 1 and self.key[-1] is not None:
             self.enter(args, kwargs, moving, ())  # what shares memory is as it is
@@ -77,6 +86,7 @@ class Arguments:
         self.open = open_
         self.objects: list[Any] = []
         self.containers: list[Any] = []
+        self.known: dict[int, int] = {}  # id of an object that is taken apart -> its number
         self.numbers: list[Any] = []
         self.views = False
         self.moving = moving
@@ -118,6 +128,8 @@ class Arguments:
             return (kind, value if value else repr(value))
         if value is None or kind in (bool, str, bytes, complex):
             return (kind, value)
+        if kind in CONSTANTS:
+            return (kind, value)
         if kind is tuple:
             return (kind, *[self.part(item) for item in value])
         if kind is list:
@@ -128,6 +140,12 @@ class Arguments:
             return (kind, *[(self.part(k), self.part(v)) for k, v in value.items()])
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return (kind, *[self.part(item) for item in value])
+        if self.apart and kind in self.apart:
+            if id(value) in self.known:
+                return (kind, self.known[id(value)])
+            self.known[id(value)] = len(self.known)
+            self.containers.append(value)
+            return (kind, *[(name, self.part(item)) for name, item in vars(value).items()])
         self.objects.append(value)
         return (kind, id(value))
 
@@ -186,6 +204,33 @@ class Arguments:
             return None
         found = crossings(raws)
         return ("memory", *found) if found else None
+
+
+def rebuilt(value: Any, part: Callable[[Any], Any], made: dict[int, Any]) -> Any:
+    """An object like ``value`` that holds what ``part`` makes of what it holds; ``made`` has it."""
+    if id(value) not in made:
+        found = made[id(value)] = object.__new__(type(value))
+        found.__dict__.update({name: part(item) for name, item in vars(value).items()})
+    return made[id(value)]
+
+
+def with_numbers(args: Any, kwargs: Any, moving: dict[int, Any], apart: Collection[type]) -> Any:
+    """The arguments with others in the places of some numbers, in containers of their own."""
+    count = iter(range(1 << 30))
+    made: dict[int, Any] = {}
+
+    def part(value: Any) -> Any:
+        if type(value) in (int, float):
+            return moving.get(next(count), value)
+        if type(value) in (tuple, list):
+            return type(value)([part(item) for item in value])
+        if type(value) is dict:
+            return {part(k): part(v) for k, v in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*[part(item) for item in value])
+        return rebuilt(value, part, made) if type(value) in apart else value
+
+    return tuple([part(item) for item in args]), {k: part(v) for k, v in kwargs.items()}
 
 
 def _begin(leaf: Any) -> Any:

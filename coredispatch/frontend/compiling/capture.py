@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.arguments import Arguments, with_numbers
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.disturbing import undisturbed
@@ -39,7 +39,7 @@ from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
-from coredispatch.frontend.compiling.writing import Contents, Gradient
+from coredispatch.frontend.compiling.writing import Contents, Gradient, contents
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
@@ -90,6 +90,14 @@ class Capture:
         self.segments: list[Segment] = []
         self.leaf: Leaf | None = None
         self.seconds = 0.0
+
+    @property
+    def kept(self) -> set[type]:
+        """Classes of objects that are taken apart, of which the state holds some, too.
+
+        The program may ask whether an argument is one of those.
+        """
+        return set(self.given.apart) & set(map(type, self.state.seen.values()))
 
     @property
     def vacant(self) -> bool:
@@ -178,7 +186,8 @@ class Capture:
         }
         for place, name in self.outside.open_numbers.items():
             moving[place] = recorder.table.symbol(name, self.outside.numbers[place], least=2)
-        args, kwargs = _replaced(args, kwargs, moving) if moving else (args, kwargs)
+        if moving:
+            args, kwargs = with_numbers(args, kwargs, moving, self.given.apart)
         copies = [_copy(container) for container in self.given.containers]
         state.results_are_kept = recorder.table is None
         try:
@@ -256,6 +265,8 @@ class Capture:
                 self.state.walk(leaf, "an argument")
         for item in self.given.objects:
             self.state.walk(item, "an argument")
+        for item in self.given.containers:
+            self.state.walk(type(item), type(item).__name__)
 
     def keyed(self) -> bool:
         """Whether a tensor of the caller is a key: the program is shown another one for it."""
@@ -284,7 +295,7 @@ class Capture:
             scrubbed(container)
         for given in (self.given, self.outside):
             for container in (*given.containers, *(o for o in given.objects if type(o) is deque)):
-                scrubbed(container)
+                scrubbed(contents(container))
         for record in list(self.state):
             now = record.now()
             if record.symbol is not None and now is record.symbol:
@@ -389,7 +400,7 @@ class Capture:
     def ended(self, result: Any, copies: list[Any]) -> Leaf:
         """The end of the program."""
         recorder = self.recorder
-        describer = Describer(recorder, self.state, self.given.objects)
+        describer = Describer(recorder, self.state, self.given.objects, self.given.containers)
         build = describer.describe(result)
         effects = self.effects(describer) + self.on_arguments(describer, copies)
         mark = len(recorder.steps)
@@ -481,7 +492,7 @@ class Capture:
     def on_arguments(self, describer: Describer, copies: list[Any]) -> list[tuple[Any, Any]]:
         """What the call changed in lists and dicts among its arguments."""
         found: list[tuple[Any, Any]] = []
-        for i, (now, then) in enumerate(zip(self.given.containers, copies)):
+        for i, (now, then) in enumerate(zip(map(contents, self.given.containers), copies)):
             if isinstance(now, list):
                 if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
                     parts = [describer.describe(item) for item in now]
@@ -580,21 +591,4 @@ def _tensors(result: Any, state: State) -> list[Any]:
 
 
 def _copy(container: Any) -> Any:
-    return container.copy()
-
-
-def _replaced(args: Any, kwargs: Any, moving: dict[int, Any]) -> Any:
-    count = iter(range(1 << 30))
-
-    def part(value: Any) -> Any:
-        if type(value) in (int, float):
-            return moving.get(next(count), value)
-        if type(value) in (tuple, list):
-            return type(value)([part(item) for item in value])
-        if type(value) is dict:
-            return {part(k): part(v) for k, v in value.items()}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*[part(item) for item in value])
-        return value
-
-    return tuple([part(item) for item in args]), {k: part(v) for k, v in kwargs.items()}
+    return contents(container).copy()

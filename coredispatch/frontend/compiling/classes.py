@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.compiling.code_names import PACKAGE
 
-__all__ = ["by_user", "class_names", "python_class"]
+__all__ = ["by_user", "class_names", "held_by_name", "python_class"]
 
 
 def class_names(holder: Any) -> set[str]:
@@ -25,6 +25,20 @@ def by_user(cls: type) -> bool:
 
 class _Bare:
     pass
+
+
+def held_by_name(cls: type) -> bool:
+    """Whether an instance is what its attributes are: of a program's class, without slots.
+
+    Modules and optimizers are walked, and known by which they are.
+    """
+    abstract = ("abc", "typing")
+    bases = [b for b in cls.__mro__ if b is not object and b.__module__ not in abstract]
+    return (
+        all(map(by_user, bases))
+        and python_class(cls)
+        and not any("__slots__" in vars(base) for base in bases)
+    )
 
 
 def python_class(cls: type) -> bool:

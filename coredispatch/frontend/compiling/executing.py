@@ -15,7 +15,7 @@ from coredispatch.frontend.compiling.joint import CompiledProgram, freed
 from coredispatch.frontend.compiling.program import Failed, Leaf, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Origin
 from coredispatch.frontend.compiling.records import MISSING, Record
-from coredispatch.frontend.compiling.templates import Constant, Row, Taken
+from coredispatch.frontend.compiling.templates import CONTAINERS_GIVEN, Constant, Row, Taken
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.compiling.writing import Gradient
 from coredispatch.frontend.modes import (
@@ -43,6 +43,7 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
     behind, or whose error the program may catch. What an error of another finds written stays.
     """
     env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
+    env[CONTAINERS_GIVEN] = containers
     undo = program.undoing(env)
     try:
         leaf = _computed(program, env, undo)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.capture import Capture
+from coredispatch.frontend.compiling.classes import held_by_name
 from coredispatch.frontend.compiling.executing import caller, execute
 from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.memory import overlaps
@@ -79,6 +80,9 @@ class CompiledFunction:
         self.moving: set[int] = set()
         self.plain = False
         self.places: set[Any] = set()
+        self.apart: set[type] = set()  # classes of arguments whose objects are taken apart
+        self.whole: set[type] = set()  # those that are not
+        self.kinds: dict[type, int] = {}  # class of an argument -> the id of the first such object
         self.sizes = OpenSizes(self.dynamic)
         self.captures = 0
         self.misses = 0
@@ -110,9 +114,38 @@ class CompiledFunction:
                     return self._failed(error, args, kwargs)
         return self._found(modes, args, kwargs)
 
+    def _given(self, args: Any, kwargs: Any) -> Arguments:
+        return Arguments(args, kwargs, self.moving, self.sizes.open, self.apart)
+
+    def _takes_apart(self, given: Arguments) -> bool:
+        """Whether objects of a class that come anew in each call are arguments by what they hold.
+
+        Their programs are given up: they are for objects that do not come again.
+        """
+        fresh = set()
+        for item in given.objects:
+            kind = type(item)
+            if self.kinds.setdefault(kind, id(item)) != id(item) and kind not in self.whole:
+                if held_by_name(kind):
+                    fresh.add(kind)
+        self.apart |= fresh
+        for key, programs in list(self.programs.items()) if fresh else ():
+            if any(type(item) in fresh for program in programs for item in program.objects):
+                del self.programs[key]
+        if fresh:
+            self.ready = []
+        return bool(fresh)
+
+    def _keeps(self, capture: Capture) -> bool:
+        """Whether objects that were taken apart had better not be."""
+        kept = capture.kept if self.apart else set()
+        self.apart -= kept
+        self.whole |= kept
+        return bool(kept)
+
     def _found(self, modes: Any, args: Any, kwargs: Any) -> Any:
         """The call by the program for it; a new one where there is none."""
-        given = Arguments(args, kwargs, self.moving, self.sizes.open)
+        given = self._given(args, kwargs)
         key = (modes, given.key)
         programs = self.programs.get(key)
         error: BaseException | None = None
@@ -187,21 +220,24 @@ class CompiledFunction:
             return self._eagerly(args, kwargs)
         try:
             if known is None:
+                if given.objects and self._takes_apart(given):
+                    given = self._given(args, kwargs)
+                    key = (key[0], given.key)
                 fresh = self._explain(key, given)
                 if self.sizes.extend(given) or fresh:
-                    given = Arguments(args, kwargs, self.moving, self.sizes.open)
+                    given = self._given(args, kwargs)
                     key = (key[0], given.key)
             if self.given_up is not None:
                 return self._eagerly(args, kwargs)
             if known is not None and self._opens_numbers(known, given):
                 self.recompilations.append("a number that decides shapes differs in each call")
-                given = Arguments(args, kwargs, self.moving, self.sizes.open)
+                given = self._given(args, kwargs)
             opening = given.sizes or self.sizes.of_state
             if opening and (known is None or given.open_numbers or self.sizes.state_numbers):
                 program = self._open_program(key[0], args, kwargs)
                 if program is not None:
                     return self._first_call(program, args, kwargs)
-                given = Arguments(args, kwargs, self.moving, self.sizes.open)
+                given = self._given(args, kwargs)
                 key = (key[0], given.key)
             return self._captured(key, given, args, kwargs, known)
         finally:
@@ -217,11 +253,11 @@ class CompiledFunction:
     def _open_program(self, modes: Any, args: Any, kwargs: Any) -> Program | None:
         """A program for all sizes that are open; None where the call is to be captured as it is."""
         for _ in range(_MOST_TRIES):
-            given = Arguments(args, kwargs, self.moving, self.sizes.open)
+            given = self._given(args, kwargs)
             if not given.sizes and not self.sizes.of_state:
                 return None
             capture = self._run(given, args, kwargs, open_=True)
-            if capture.vacant:
+            if capture.vacant or self._keeps(capture):
                 return None
             if self.sizes.settled(capture):
                 why = "one after the other is needed as a number"
@@ -249,13 +285,13 @@ class CompiledFunction:
 
     def _first_call(self, program: Program, args: Any, kwargs: Any) -> Any:
         """The call for which a program of open sizes was made: that run was taken back."""
-        given = Arguments(args, kwargs, self.moving, self.sizes.open)
+        given = self._given(args, kwargs)
         if program.guards.hold(given.leaves):
             self.misses = 0
             return execute(program, given.leaves, given.containers)
         self.programs[program.key].remove(program)
         self.sizes.give_up(program.guards.broken(given.leaves) or "a guard failed", None)
-        given = Arguments(args, kwargs, self.moving, self.sizes.open)
+        given = self._given(args, kwargs)
         return self._captured((program.key[0], given.key), given, args, kwargs, None)
 
     def _explain(self, key: Any, given: Arguments) -> bool:
@@ -309,6 +345,8 @@ class CompiledFunction:
     def _captured(self, key: Any, given: Arguments, args: Any, kwargs: Any, known: Any) -> Any:
         capture = self._run(given, args, kwargs)
         self.captures += 1
+        if self._keeps(capture) and not capture.taken_back:
+            return capture.result
         self._numbers = list(given.numbers)
         self.sizes.seen(given)
         if capture.problem is not None:
@@ -320,7 +358,7 @@ class CompiledFunction:
             return self._eagerly(args, kwargs) if capture.taken_back else capture.result
         if capture.taken_back:  # numbers of ours were not what the program took them for
             self.plain, self.moving = True, set()
-            given = Arguments(args, kwargs, self.moving)
+            given = Arguments(args, kwargs, self.moving, apart=self.apart)
             return self._captured((key[0], given.key), given, args, kwargs, None)
         if capture.passing:
             self.misses += 1

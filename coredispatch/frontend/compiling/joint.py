@@ -24,7 +24,8 @@ from coredispatch.frontend.compiling.switches import capturing
 from coredispatch.frontend.modes import enable_grad, is_recording
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
-from coredispatch.plugin import AutogradError, Value
+from coredispatch.graph.compilers import eager
+from coredispatch.plugin import AutogradError, Value, Wrapper
 
 __all__ = ["CompiledProgram", "Joint", "differentiated", "freed"]
 
@@ -49,6 +50,7 @@ class Joint:
         self.present: list[bool] = []
         self.examples: list[Any] = []
         self.run: Any = None
+        self.opened: Any = None  # the graph by operators, for gradients that are no plain tensors
         self.compiler: Any = None
         self.freed = self.fresh = False
 
@@ -56,12 +58,23 @@ class Joint:
         """The gradients of ``ins``."""
         env = dict(zip(self.saved, saved))
         env.update(zip(self.tangents, grads))
-        if self.run is None:
-            assert self.graph is not None
-            examples = [env[node] for node in self.inputs]
-            self.run = compiled(self.compiler, self.graph, examples)
-        made = iter(masked_call(self.run, [env[node] for node in self.inputs]))
+        values = [env[node] for node in self.inputs]
+        made = iter(masked_call(self._ready(values, grads), values))
         return [next(made) if there else None for there in self.present]
+
+    def _ready(self, values: list[Any], grads: list[Any]) -> Any:
+        """What runs the graph for such values: compiled code takes plain tensors only.
+
+        The gradients of ``vmap`` (rows of a Jacobian, at once) and of forward mode are wrappers.
+        """
+        assert self.graph is not None
+        if any(isinstance(g, Value) and isinstance(g.raw, Wrapper) for g in grads):
+            if self.opened is None:
+                self.opened = eager(self.graph, ())
+            return self.opened
+        if self.run is None:
+            self.run = compiled(self.compiler, self.graph, values)
+        return self.run
 
 
 def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.arguments import CONSTANTS, Arguments
 from coredispatch.frontend.compiling.attributes import OWN_ATTRIBUTES
 from coredispatch.frontend.compiling.replaced import order_of
 from coredispatch.frontend.compiling.text import Text
@@ -78,9 +78,9 @@ class _Matcher:
                     text.line(f"if repr({name}) != {repr(value)!r}: return None")
         elif value is None or kind is bool:
             text.line(f"if {name} is not {value!r}: return None")
-        elif kind in (str, bytes, complex):
+        elif kind in (str, bytes, complex) or kind in CONSTANTS:
             text.line(
-                f"if type({name}) is not {kind.__name__} or {name} != {text.name(value)}: "
+                f"if type({name}) is not {text.name(kind)} or {name} != {text.name(value)}: "
                 "return None"
             )
         elif isinstance(value, (tuple, list, dict)):

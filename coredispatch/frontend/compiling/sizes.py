@@ -10,11 +10,11 @@ served by the program that it gave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 from weakref import ref
 
-from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.arguments import Arguments, rebuilt
 from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.compiling.recording import BY_GUARDS, Recorder
 from coredispatch.frontend.compiling.replaced import SizeOf, grown, order_of
@@ -319,8 +319,9 @@ def opened(
         tensor = given.tensors[place]
         sizes = tuple([n if type(n) is int else symbols[int(n[1:])] for n in shape])
         stand_ins[id(tensor)] = shown(tensor, sizes)
-    args, kwargs = _with(stand_ins, args), _with(stand_ins, kwargs)
-    made_of = Arguments(args, kwargs, given.moving - set(given.open_numbers))
+    args, kwargs = _with(stand_ins, given.apart, args), _with(stand_ins, given.apart, kwargs)
+    moving = given.moving - set(given.open_numbers)
+    made_of = Arguments(args, kwargs, moving, apart=given.apart)
     made_of.leaves += given.sizes
     made_of.sizes = given.sizes
     recorder.table, recorder.symbols, recorder.whole = table, True, False
@@ -338,17 +339,21 @@ def shown(tensor: Any, sizes: tuple[Any, ...]) -> Any:
     return made
 
 
-def _with(stand_ins: dict[int, Any], value: Any) -> Any:
-    """``value`` with other tensors, in containers of its own."""
-    if isinstance(value, Value):
-        return stand_ins.get(id(value), value)
-    if type(value) in (tuple, list):
-        return type(value)([_with(stand_ins, item) for item in value])
-    if type(value) is dict:
-        return {k: _with(stand_ins, v) for k, v in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[_with(stand_ins, item) for item in value])
-    return value
+def _with(stand_ins: dict[int, Any], apart: Collection[type], value: Any) -> Any:
+    """``value`` with other tensors, in containers of its own; new objects are stand-ins, too."""
+
+    def part(value: Any) -> Any:
+        if isinstance(value, Value):
+            return stand_ins.get(id(value), value)
+        if type(value) in (tuple, list):
+            return type(value)([part(item) for item in value])
+        if type(value) is dict:
+            return {k: part(v) for k, v in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*[part(item) for item in value])
+        return rebuilt(value, part, stand_ins) if type(value) in apart else value
+
+    return part(value)
 
 
 def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:

@@ -18,8 +18,10 @@ from coredispatch.graph import Node, map_arg
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Operator, Value, dispatch
 
-__all__ = ["Builder", "Constant", "Describer", "Row", "Taken"]
+__all__ = ["CONTAINERS_GIVEN", "Builder", "Constant", "Describer", "Row", "Taken"]
 
+#: the key of the arguments' containers among the values of the nodes
+CONTAINERS_GIVEN = object()
 #: builds a value from the values of the nodes
 Builder = Callable[[Any], Any]
 
@@ -67,19 +69,24 @@ class Describer:
     Args:
         recorder: knows the nodes of tensors and numbers.
         state: knows what was there before.
+        leaves: objects among the arguments.
+        containers: those of the arguments, which each call has of its own.
 
     Attributes:
         wanted: the nodes whose values the builders need.
         tensors: the tensors among the values that a node made.
     """
 
-    def __init__(self, recorder: Any, state: State, leaves: list[Any]) -> None:
+    def __init__(
+        self, recorder: Any, state: State, leaves: list[Any], containers: list[Any]
+    ) -> None:
         self.recorder, self.state = recorder, state
         self.wanted: dict[Any, None] = {}
         self.tensors: list[tuple[Any, Any]] = []
         self.memo: dict[int, Builder] = {}
         self.several: dict[Any, Builder] = {}  # views that one call makes
         self.outside = {id(leaf) for leaf in leaves}
+        self.containers = {id(container): i for i, container in enumerate(containers)}
         self.own = {id(value): node for node, value, _ in recorder.inputs}
 
     def describe(self, value: Any) -> Builder:
@@ -200,6 +207,9 @@ class Describer:
             raise Unknown("a container that is replaced in each call is kept elsewhere, too")
         if id(value) in self.state.seen or id(value) in self.outside:
             return Constant(value)
+        place = self.containers.get(id(value))
+        if place is not None:
+            return lambda env: env[CONTAINERS_GIVEN][place]
         if kind is collections.deque and value.maxlen is not None:
             parts, most = [self.describe(item) for item in value], value.maxlen
             return _shared(lambda env: collections.deque([part(env) for part in parts], most))

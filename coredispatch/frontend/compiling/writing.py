@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 __all__ = ["Contents", "Gradient"]
@@ -19,8 +20,13 @@ class Gradient:
         target._grad = value
 
 
+def contents(container: Any) -> Any:
+    """The list or dict in which a container holds what it holds; of an object its attributes."""
+    return container if isinstance(container, (list, dict, deque)) else vars(container)
+
+
 class Contents:
-    """Writes the contents of a list or dict among the arguments."""
+    """Writes the contents of a list, dict or object among the arguments."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -32,6 +38,7 @@ class Contents:
     @staticmethod
     def fill(target: Any, value: Any) -> None:
         """Make these the contents."""
+        target = contents(target)
         if isinstance(target, list):
             target[:] = value
         else:
