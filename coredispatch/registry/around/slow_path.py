@@ -398,6 +398,8 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
     if reads_anywhere(op) and isinstance(args[1], Value):
         target, source = args[0], args[1]
+        if op.name == "copy_" and args[2:] == (True,) and _read_later(target, source):
+            return target
         declared = backend_of_device(target.device)[0].dtypes
         if declared is not None and dtype_of(source).name not in declared:
             # Converted where it lies.
@@ -433,6 +435,24 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         return item
 
     return dispatch_below(op, tuple(move(a) for a in args), entry.mask)
+
+
+def _read_later(target: Any, source: Any) -> bool:
+    """Whether the backend of ``source`` will write its elements into ``target``, on the CPU.
+
+    That is for memory it can write to by itself, of the same shape and dtype, and for tensors that
+    are nothing but that: no layout, no layer.
+    """
+    s = TABLE.snapshot
+    if (target.keys | source.keys) & ~s.order.backend_bits or "cpu" not in s.order.by_name:
+        return False
+    read = getattr(source.backend, "read_later", None)
+    if read is None or not target.keys & s.order.by_name["cpu"].bit:
+        return False
+    if not read(source.raw, target.raw):
+        return False
+    bump_version(target)
+    return True
 
 
 def _with_indices(

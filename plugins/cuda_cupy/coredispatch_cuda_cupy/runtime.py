@@ -288,6 +288,20 @@ class Runtime:
                 self.pinned.until(self._mark(stream), made)
         return made
 
+    def read_later(self, raw: Any, array: Any) -> bool:
+        """Have the current stream write ``raw`` into a page-locked array of its shape and dtype.
+
+        False, and nothing is done, where ``array`` is no such array.
+        """
+        same = raw.shape == array.shape and raw.dtype == array.dtype
+        if not same or not array.flags.c_contiguous or not self.pinned.holds(array):
+            return False
+        with raw.device:
+            stream = self.cupy.cuda.get_current_stream()
+            raw.get(stream=stream, out=array, blocking=False)
+            self.pinned.until(self._mark(stream), array)
+        return True
+
     def between_devices(self, raw: Any, index: int) -> Any:
         """A copy on device ``index``, the current one; nothing waits but the two streams."""
         if self.device_index(raw) == index:

@@ -394,6 +394,24 @@ def test_copies_to_main_memory_that_do_not_wait(late):
     assert cd.zeros(0, device="cuda").to("cpu", non_blocking=True).shape == (0,)
 
 
+def test_copies_into_pinned_memory_that_do_not_wait(late):
+    host, x = cd.zeros(4).pin_memory(), filled(3) + 0.25
+    MACHINE.syncs.clear()
+    version = host._version
+    assert host.copy_(x, non_blocking=True) is host
+    assert MACHINE.syncs == [] and host.tolist() == [0] * 4 and host._version > version
+    cd.cuda.current_stream().synchronize()
+    assert host.tolist() == [3.25] * 4
+    plain, wide = cd.zeros(4), cd.zeros(2, 4).pin_memory()
+    for target in (plain, wide, cd.zeros(4, dtype=cd.float64).pin_memory(), wide[:, 0][:1]):
+        target.copy_(x if target.ndim == 2 or len(target) == 4 else x[:1], non_blocking=True)
+        assert target.flatten()[-1].item() == 3.25  # no such place: it waited
+    weight = cd.ones(4, device="cuda", requires_grad=True)
+    host = cd.zeros(4).pin_memory().copy_(weight * 2, non_blocking=True)
+    host.sum().backward()
+    assert weight.grad.tolist() == [2] * 4
+
+
 def test_a_loader_pins_its_batches(stand_in):
     dataset = cd.utils.data.TensorDataset(cd.arange(6.0), cd.arange(6))
     for x, y in cd.utils.data.DataLoader(dataset, batch_size=3, pin_memory=True):
