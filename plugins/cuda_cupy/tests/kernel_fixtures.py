@@ -14,11 +14,14 @@ from coredispatch.plugin import hookimpl
 from coredispatch_cuda_cupy import cuda
 from coredispatch_cuda_cupy.cuda.loading import code_of
 
-__all__ = ["DTYPES", "EDGES", "Checker", "close", "library", "on_host", "texts"]
+__all__ = ["DTYPES", "LENGTHS", "Checker", "close", "library", "on_host", "texts"]
 
 DTYPES = [cd.float32, cd.float64, cd.float16, cd.bfloat16]
-#: lengths around the borders of warps and blocks
-EDGES = [1, 2, 31, 32, 33, 255, 257, 1025]
+#: lengths around the borders of warps and blocks, and a few of them in the other dtypes
+LENGTHS: list[tuple[int, Any]] = [
+    *((n, cd.float32) for n in (1, 2, 31, 32, 33, 255, 257, 1025)),
+    *((n, dtype) for dtype in DTYPES[1:] for n in (33, 257)),
+]
 
 _LOOSE = {cd.float16: (5e-3, 2e-2), cd.bfloat16: (3e-2, 1e-1)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernel_fixtures import DTYPES, EDGES, close
+from kernel_fixtures import DTYPES, LENGTHS, close
 
 import coredispatch as cd
 
@@ -16,8 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("length", EDGES)
+@pytest.mark.parametrize(("length", "dtype"), LENGTHS, ids=str)
 def test_layer_and_rms_norm(on_host: Any, length: int, dtype: Any) -> None:
     x, g = (cd.randn(35, length) + 2).to(dtype), cd.randn(35, length).to(dtype)
     w, b, o = cd.randn(length).to(dtype), cd.randn(length).to(dtype), cd.ops

@@ -96,6 +96,13 @@ def test_windows_of_any_geometry(on_host: Any, data: Any) -> None:
         shape = cd.ops.max_pool(x, *options).shape
     except cd.OpError:
         return
+    if any(
+        all(not 0 <= o * s - p + j * d < n for j in range(k))
+        for n, k, s, p, d, c in zip(size, kernel, stride, padding, dilation, shape[1:], strict=True)
+        for o in range(c)
+    ):  # a window without an element is left to the kernel below
+        on_host(lambda x: cd.ops.max_pool(x, *options), x, launches=0)
+        return
     on_host(lambda x: cd.ops.max_pool_with_indices(x, *options), x)
     g = cd.randn(shape)
     on_host(

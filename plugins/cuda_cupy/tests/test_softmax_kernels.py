@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernel_fixtures import DTYPES, EDGES, close
+from kernel_fixtures import LENGTHS, close
 
 import coredispatch as cd
 
@@ -16,8 +16,7 @@ pytestmark = [
 FORWARD, BACKWARD = ["softmax", "log_softmax"], ["softmax_backward", "log_softmax_backward"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("length", EDGES)
+@pytest.mark.parametrize(("length", "dtype"), LENGTHS, ids=str)
 def test_rows_and_columns_around_the_borders_of_blocks(
     on_host: Any, length: int, dtype: Any
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -134,10 +135,19 @@ def _planes(shape: tuple[int, ...], output: Any) -> tuple[int, ...] | None:
     return prod(shape[: len(shape) - n]), *spatial, *((1,) * (2 - n)), *output
 
 
+@lru_cache(maxsize=4096)
+def _all_inside(size: int, count: int, k: int, stride: int, padding: int, dilation: int) -> bool:
+    """Whether each window has an element; one of few elements far apart may step over all."""
+    starts = range(-padding, count * stride - padding, stride)
+    return all(any(0 <= s + j * dilation < size for j in range(k)) for s in starts)
+
+
 def _geometry(
     shape: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Output size, and what kernels are told; None where no window fits, or of three dimensions."""
+    """Output size, and what kernels are told; None where a window has no place or no element, or
+    for other than one or two dimensions.
+    """
     n = len(kernel)
     if n not in (1, 2) or len(shape) < n:
         return None
@@ -148,7 +158,7 @@ def _geometry(
         count = (room + s - 1 if ceil_mode else room) // s + 1
         if ceil_mode and (count - 1) * s >= size + p:
             count -= 1
-        if count < 1 or 2 * p > span:
+        if count < 1 or 2 * p > span or (d > 1 and not _all_inside(size, count, k, s, p, d)):
             return None
         output.append(count)
     planes = _planes(shape, output)
