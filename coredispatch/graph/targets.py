@@ -263,7 +263,7 @@ def is_impure(node: Node) -> bool:
     if node.op != "call_function":
         return False
     if isinstance(target, Operator):
-        return bool(target.mutates) or target.name == "to_host"
+        return bool(target.mutates or target.random) or target.name == "to_host"
     if function_name(target) is not None:
         return target in _IMPURE
     return bool(getattr(target, "_is_impure", False))  # a mark of fx

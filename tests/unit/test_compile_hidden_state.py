@@ -340,3 +340,39 @@ def test_divergences_that_are_registered_later_are_used() -> None:
     assert compiled(cd.zeros(1)).item() == compiled(cd.zeros(1)).item() == 0.5
     cd.distributions.register_kl(Own, Own)(lambda p, q: p.mean - q.mean)
     assert compiled(cd.zeros(1)).item() == -1
+
+
+# ---- results and draws ----------------------------------------------------------------------
+
+
+def test_results_and_arguments_that_hold_themselves() -> None:
+    def ring(x: Any) -> Any:
+        made = Plain()
+        made.me, made.x = made, x * 2  # type: ignore[attr-defined]
+        return made
+
+    compiled = cd.compile(ring)
+    for _ in range(3):
+        made = compiled(cd.ones(1))
+        assert made.me is made
+        assert made.x.item() == 2
+    loop: list[Any] = []
+    loop.append(loop)
+    doubled = cd.compile(lambda x, given: x * 2)
+    assert [doubled(cd.ones(1), loop).item() for _ in range(3)] == [2] * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+def test_draws_whose_numbers_nobody_uses(backend: str) -> None:
+    def program(x: Any) -> Any:
+        cd.rand(6).sum()
+        F.dropout(x, 0.5)
+        return x * 2
+
+    found = []
+    compiled = cd.compile(program, backend=backend)
+    for call in (program, compiled, compiled, compiled):
+        cd.manual_seed(0)
+        call(cd.ones(3))
+        found.append(cd.rand(1).item())
+    assert len(set(found)) == 1

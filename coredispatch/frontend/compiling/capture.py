@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments, with_numbers
@@ -253,7 +254,8 @@ class Capture:
             recorder.alive = False
             self.clean()
             self.seconds = time.perf_counter() - begin
-        self.result = scrubbed(self.result)
+        with suppress(RecursionError):  # what is as deep as that left no program, and no symbols
+            self.result = scrubbed(self.result)
 
     def look_around(self) -> None:
         """Record what the program can reach from the start."""
@@ -349,6 +351,8 @@ class Capture:
                 self.leaf = self.ended(result, copies)
             except Unknown as reason:
                 recorder.refuse(str(reason))
+            except RecursionError:
+                recorder.refuse(_TOO_DEEP)
         self.problem = recorder.problem
         if self.problem is not None:
             self.leaf = None

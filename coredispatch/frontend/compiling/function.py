@@ -145,9 +145,12 @@ class CompiledFunction:
 
     def _found(self, modes: Any, args: Any, kwargs: Any) -> Any:
         """The call by the program for it; a new one where there is none."""
-        given = self._given(args, kwargs)
-        key = (modes, given.key)
-        programs = self.programs.get(key)
+        try:
+            given = self._given(args, kwargs)
+            key = (modes, given.key)
+            programs = self.programs.get(key)
+        except RecursionError:  # an argument that holds itself, or is as deep as Python goes
+            return self._eagerly(args, kwargs)
         error: BaseException | None = None
         if programs is not None:
             for i, program in enumerate(programs):

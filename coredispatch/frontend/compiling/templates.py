@@ -84,6 +84,7 @@ class Describer:
         self.wanted: dict[Any, None] = {}
         self.tensors: list[tuple[Any, Any]] = []
         self.memo: dict[int, Builder] = {}
+        self.describing: set[int] = set()
         self.several: dict[Any, Builder] = {}  # views that one call makes
         self.outside = {id(leaf) for leaf in leaves}
         self.containers = {id(container): i for i, container in enumerate(containers)}
@@ -104,7 +105,11 @@ class Describer:
         known = self.memo.get(id(value))
         if known is not None:
             return known
+        if id(value) in self.describing:
+            raise Unknown(f"a {type(value).__name__} that holds itself leaves the program")
+        self.describing.add(id(value))
         made = self._object(value)
+        self.describing.discard(id(value))
         self.memo[id(value)] = made
         return made
 
