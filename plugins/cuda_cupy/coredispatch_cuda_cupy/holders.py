@@ -58,6 +58,8 @@ def _holders(allocator: Any, index: int) -> list[str]:
     numbers: Counter[str] = Counter()
 
     def take(tensor: Any, kind: str) -> None:
+        if tensor.device.type != "cuda":  # NumPy's arrays of bfloat16 have no `data`
+            return
         mem = getattr(getattr(tensor.raw, "data", None), "mem", None)
         owner = getattr(mem, "_owner", None)
         mine = getattr(owner, "allocator", None) is allocator and owner.index == index

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch_cuda_cupy import device_checks as checks
@@ -108,21 +106,6 @@ def test_embedding_and_its_gradient(on_host: Any) -> None:
 
     on_host(gradient, cd.randn(7, 9), cd.tensor([[0, 2, 2], [6, 6, 1]]), launches=2)
     on_host(lambda t, i: cd.nn.functional.embedding(i, t), cd.randn(7, 9), cd.tensor(3))
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_rows_of_any_shape(on_host: Any, data: Any) -> None:
-    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
-    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
-    n = shape[dim]
-    index = cd.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=40)))
-    x = cd.randn(shape)
-    on_host(lambda x, i: x.index_select(dim, i), x, index)
-    rows = [*shape]
-    rows[dim] = len(index)
-    values = cd.randint(-3, 4, rows).float()
-    on_host(lambda x, i, v: x.index_add(dim, i, v), x, index, values)
 
 
 BAD = [

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 from kernel_fixtures import DTYPES, close
 
 import coredispatch as cd
@@ -70,41 +68,3 @@ def test_special_values(on_host: Any) -> None:
         F.max_pool2d(cd.ones(1, 1, 2, 2, device="cuda"), 3)
     with pytest.raises(cd.OpError):
         F.max_pool2d(cd.ones(1, 1, 9, 9, device="cuda"), 3, padding=2)
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_windows_of_any_geometry(on_host: Any, data: Any) -> None:
-    def pair(low: int, high: int) -> tuple[int, int]:
-        return data.draw(st.integers(low, high)), data.draw(st.integers(low, high))
-
-    size, kernel, stride, padding = pair(1, 12), pair(1, 4), pair(1, 4), pair(0, 2)
-    ceil, inside = data.draw(st.booleans()), data.draw(st.booleans())
-    dilation = pair(1, 2)
-    x = cd.randn(2, *size)
-    assume(all(2 * p <= k for p, k in zip(padding, kernel, strict=True)))
-    try:
-        shape = F.avg_pool2d(x, kernel, stride, padding, ceil, inside).shape
-    except cd.OpError:
-        assume(False)
-    options = (kernel, stride, padding, ceil, inside, None)
-    on_host(lambda x: cd.ops.avg_pool(x, *options), x, **close(cd.float32))
-    g = cd.randn(shape)
-    on_host(lambda g: cd.ops.avg_pool_backward(g, (2, *size), *options), g, **close(cd.float32))
-    options = (kernel, stride, padding, dilation, ceil)
-    try:
-        shape = cd.ops.max_pool(x, *options).shape
-    except cd.OpError:
-        return
-    if any(
-        all(not 0 <= o * s - p + j * d < n for j in range(k))
-        for n, k, s, p, d, c in zip(size, kernel, stride, padding, dilation, shape[1:], strict=True)
-        for o in range(c)
-    ):  # a window without an element is left to the kernel below
-        on_host(lambda x: cd.ops.max_pool(x, *options), x, launches=0)
-        return
-    on_host(lambda x: cd.ops.max_pool_with_indices(x, *options), x)
-    g = cd.randn(shape)
-    on_host(
-        lambda g, x: cd.ops.max_pool_backward(g, x, *options), g, x, launches=2, **close(cd.float32)
-    )

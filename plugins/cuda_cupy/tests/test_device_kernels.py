@@ -1,0 +1,175 @@
+"""The kernels of our own on a real GPU, beside float64 on the CPU; skipped where there is none.
+
+The host runs the same texts in the other tests of kernels. Here it is seen what only a device can
+say: that they are launched rightly, and what its conversions, tensor cores and atomics give.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernel_fixtures import DTYPES, close
+
+import coredispatch as cd
+
+pytestmark = pytest.mark.gpu
+F, ops = cd.nn.functional, cd.ops
+#: rows that fill a warp, a block, and many; more of them than a grid has at once
+SHAPES = [(3, 33), (65, 1000), (4000, 128), (2, 70_000)]
+
+
+def agrees(cuda: str, program: Any, *inputs: Any, scale: float = 1.0) -> None:
+    """The program on the device gives what float64 on the CPU gives, twice."""
+    given = [x.to(cuda) if isinstance(x, cd.Tensor) else x for x in inputs]
+    floating = [isinstance(x, cd.Tensor) and x.is_floating_point() for x in inputs]
+    wide = [x.double() if is_float else x for x, is_float in zip(inputs, floating, strict=True)]
+    own = next(x.dtype for x, is_float in zip(inputs, floating, strict=True) if is_float)
+    wanted = program(*wide)
+    for _ in range(2):
+        got = program(*given)
+        for a, b in zip(*(x if isinstance(x, (tuple, list)) else [x] for x in (got, wanted)),
+                        strict=True):  # fmt: skip
+            assert a.device.type == "cuda"
+            cd.testing.assert_close(
+                a.cpu().double(), b.double(), equal_nan=True, **close(own, scale)
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_and_columns(cuda: str, shape: tuple[int, int], dtype: Any) -> None:
+    x, g = cd.randn(shape).to(dtype), cd.randn(shape).to(dtype)
+    w, n = cd.randn(shape[1]).to(dtype), shape[1:]
+    for dim in (0, 1):
+        agrees(cuda, lambda x, d=dim: x.softmax(d), x)
+        agrees(cuda, lambda g, y, d=dim: ops.log_softmax_backward(g, y, d), g, x.log_softmax(dim))
+        agrees(cuda, lambda x, d=dim: x.cumsum(d), x * 0.1, scale=shape[dim] ** 0.5)
+    agrees(cuda, lambda x, w: F.layer_norm(x, n, w, w), x, w)
+    agrees(cuda, lambda x, w: F.rms_norm(x, n, w), x, w)
+    agrees(
+        cuda,
+        lambda g, x, w: ops.layer_norm_backward(g, x, n, w, 1e-2),
+        g,
+        x,
+        w,
+        scale=shape[0] ** 0.5,
+    )
+    agrees(cuda, lambda x: F.group_norm(x, 1, eps=1e-2), x)
+    agrees(cuda, lambda x, t: F.cross_entropy(x, t), x, cd.randint(0, shape[1], shape[:1]))
+    agrees(cuda, lambda x, y: F.mse_loss(x, y), x, g)
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float16], ids=str)
+@pytest.mark.parametrize("shape", [(7, 33), (32, 64, 28, 28), (2, 3, 100_000)], ids=str)
+def test_batch_norm(cuda: str, shape: tuple[int, ...], dtype: Any) -> None:
+    x, g, w = cd.randn(shape).to(dtype), cd.randn(shape).to(dtype), cd.rand(shape[1]) + 0.5
+    agrees(cuda, lambda x, w: ops.batch_norm_train(x, w, w, 1e-3), x, w)
+    agrees(cuda, lambda x, w: ops.batch_norm_inference(x, w, w, w, w, 1e-3), x, w)
+    _, mean, var = ops.batch_norm_train(x.float(), None, None, 1e-3)
+    agrees(
+        cuda,
+        lambda g, x, w, m, v: ops.batch_norm_train_backward(g, w, w, x, w, m, v, 1e-3),
+        *(g, x, w, mean, var),
+        scale=(x.numel() / shape[1]) ** 0.5,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_indices(cuda: str, dtype: Any) -> None:
+    table, index = cd.randint(-3, 4, (1000, 96)).to(dtype), cd.randint(0, 1000, (50_000,))
+    rows = cd.randint(-1, 2, (50_000, 96)).to(dtype)
+    agrees(cuda, lambda t, i: F.embedding(i, t), table, index)
+    agrees(cuda, lambda t, i: t[i - 1000], table, index)
+    agrees(cuda, lambda t, i, r: t.index_put((i,), r), table, index, rows)
+    agrees(cuda, lambda r, i: ops.embedding_backward(r, i, 1000, 7, False), rows, index)
+    wide = index.view(-1, 1).expand(50_000, 96)
+    agrees(cuda, lambda t, i: cd.gather(t, 0, i), table, wide)
+    agrees(cuda, lambda t, i, r: t.scatter_add(0, i, r), table, wide, rows)
+    agrees(cuda, lambda t, i, r: t.scatter(0, i, r), table, wide, rows)
+
+
+def test_bad_indices_come_with_the_next_wait(cuda: str) -> None:
+    x, bad = cd.ones(4, 3, device=cuda), cd.tensor([0, 9]).to(cuda)
+    for op, call in (
+        ("gather", lambda: cd.gather(x, 0, bad.view(2, 1))),
+        ("index_select", lambda: x.index_select(0, bad)),
+        ("embedding", lambda: F.embedding(bad, x)),
+        ("cross_entropy", lambda: F.cross_entropy(x[:2], bad)),
+    ):
+        call()
+        with pytest.raises(IndexError, match=rf"{op}.*9 is out of"):
+            cd.cuda.synchronize()
+    assert (x + 1).sum().item() == 24
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("queries", "keys", "depth"), [(7, 9, 8), (257, 129, 64), (1000, 1000, 128)]
+)
+def test_attention(cuda: str, queries: int, keys: int, depth: int, dtype: Any) -> None:
+    q, g = (cd.randn(2, 4, queries, depth).to(dtype) for _ in range(2))
+    k, v = (cd.randn(2, 2, keys, depth).to(dtype) for _ in range(2))
+    mask = cd.rand(queries, keys) > 0.3
+    mask[1] = False
+    back = ops.attention_backward
+    for m, causal in ((None, False), (None, True), (mask, False)):
+        agrees(
+            cuda, lambda q, k, v, m, c=causal: ops.attention(q, k, v, m, c, None, True), q, k, v, m
+        )
+        agrees(
+            cuda,
+            lambda g, q, k, v, m, c=causal: back(g, q, k, v, m, c, None, True),
+            *(g, q, k, v, m),
+            scale=3.0,
+        )
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.bfloat16], ids=str)
+def test_pooling(cuda: str, dtype: Any) -> None:
+    x = cd.randn(16, 32, 57, 56).to(dtype)
+
+    def with_gradient(pool: Any) -> Any:
+        def program(x: Any) -> Any:
+            x = x.detach().requires_grad_()
+            out = pool(x)
+            out.sum().backward()
+            return out.detach(), x.grad
+
+        return program
+
+    for pool in (
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.avg_pool2d(x, 3, 2, 1),
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+    ):
+        agrees(cuda, with_gradient(pool), x)
+
+
+def test_dropout_is_the_same_function_of_its_seed_as_on_the_host(cuda: str) -> None:
+    generator = cd.Generator(cuda).manual_seed(3)
+    out, mask = ops.native_dropout(cd.ones(1_000_003, device=cuda), 0.25, generator)
+    assert abs(mask.float().mean().item() - 0.75) < 0.002
+    cd.testing.assert_close(out.cpu(), mask.cpu().float() / 0.75)
+    # Philox 4x32-10 of counter 0 and key 3, found with the definition in test_dropout_kernels.
+    from test_dropout_kernels import mask_of
+
+    assert mask.cpu()[:64].tolist() == mask_of(3, 0, 64, 0.25).tolist()
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_optimizers(cuda: str, name: str) -> None:
+    results = []
+    for device in ("cpu", cuda):
+        cd.manual_seed(0)
+        model = cd.nn.Sequential(cd.nn.Linear(64, 200), cd.nn.ReLU(), cd.nn.Linear(200, 8))
+        x = cd.randn(32, 64)
+        model, x = model.to(device), x.to(device)
+        optimizer = getattr(cd.optim, name)(model.parameters(), lr=0.01)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        results.append([p.detach().cpu() for p in model.parameters()])
+    for got, wanted in zip(*results, strict=True):
+        cd.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
