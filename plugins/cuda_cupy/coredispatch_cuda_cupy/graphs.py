@@ -98,7 +98,7 @@ class CapturedGraph:
         allocator, pool = self.pools.allocator, self.pools.enter(self.handle)
         # A pool that grows calls cudaMalloc, which the other modes of capture forbid.
         stream.begin_capture(cuda.runtime.streamCaptureModeRelaxed)
-        self._memory.enter_context(cuda.using_allocator(allocator.malloc_from(pool)))
+        self._memory.enter_context(cuda.using_allocator(allocator.function(pool)))
         self._stream = stream
         capture.begin(self)
 

@@ -22,8 +22,11 @@ def size_text(size: float) -> str:
     return f"{int(size)} bytes"
 
 
-def report(allocator: Any, index: int, size: int) -> tuple[str, str]:
-    """The text of the error, and what can be done; ``index`` is the current device."""
+def report(allocator: Any, index: int, size: int, block: Any) -> tuple[str, str]:
+    """The text of the error, and what can be done; ``index`` is the current device.
+
+    ``block`` is the class of what owns the memory of arrays.
+    """
     free, total = allocator.cupy.cuda.runtime.memGetInfo()
     counts, limit = allocator.counts[index], int(allocator.pool.get_limit())
     reserved = allocator.reserved(index)
@@ -36,7 +39,7 @@ def report(allocator: Any, index: int, size: int) -> tuple[str, str]:
     ]
     if limit:
         lines.append(f"set_per_process_memory_fraction allows {size_text(limit)}.")
-    held = _holders(allocator, index)
+    held = _holders(allocator, index, block)
     if held:
         lines.append("By arrays: " + "; ".join(held) + ".")
     return " ".join(lines), _fix(allocator, counts, limit, size, unused)
@@ -50,7 +53,7 @@ def _fix(allocator: Any, counts: Any, limit: int, size: int, unused: int) -> str
     return "use smaller batches or autocast, or delete tensors (and losses kept for printing)"
 
 
-def _holders(allocator: Any, index: int) -> list[str]:
+def _holders(allocator: Any, index: int, block: Any) -> list[str]:
     """Parameters, their gradients, other tensors by shape, and what no tensor names."""
     seen: set[int] = set()
     kinds: Counter[str] = Counter()
@@ -62,14 +65,16 @@ def _holders(allocator: Any, index: int) -> list[str]:
             return
         mem = getattr(getattr(tensor.raw, "data", None), "mem", None)
         owner = getattr(mem, "_owner", None)
-        mine = getattr(owner, "allocator", None) is allocator and owner.index == index
-        if not mine or id(owner) in seen:
+        if not isinstance(owner, block) or id(owner) in seen:
+            return
+        own, _, place, size, *_ = owner.state
+        if own is not allocator or place != index:
             return
         seen.add(id(owner))
-        kinds[kind] += owner.size
+        kinds[kind] += size
         if kind == "tensors":
             name = f"{tensor.dtype}{list(tensor.shape)}".replace("cd.", "")
-            shapes[name] += owner.size
+            shapes[name] += size
             numbers[name] += 1
 
     tensors = [x for x in gc.get_objects() if isinstance(x, Tensor)]

@@ -27,21 +27,20 @@ _NOW = float("inf")
 
 
 class Block:
-    """A block of the pool. When nothing holds it any more its allocator decides what comes next."""
+    """A block of the pool. When nothing holds it any more its allocator decides what comes next.
 
-    __slots__ = ("allocator", "index", "made", "pointer", "size", "stream", "users")
+    Attributes:
+        state: the allocator, CuPy's pointer, device, size, stream, and the epoch it was made in.
+        users: other streams that :meth:`Allocator.record` named.
+    """
 
-    def __init__(self, allocator: Allocator, pointer: Any, stream: Any, index: int) -> None:
-        self.allocator = allocator
-        self.pointer = pointer
-        self.size = pointer.mem.size
-        self.stream = stream
-        self.index = index
-        self.made = allocator.epoch
-        self.users: tuple[Any, ...] = ()
+    __slots__ = ("state", "users")
+
+    state: tuple[Any, Any, int, int, Any, int]
+    users: tuple[Any, ...]
 
     def __del__(self) -> None:
-        self.allocator.freed(self)
+        self.state[0].freed(self.state, self.users)
 
 
 class _Use:
@@ -57,20 +56,16 @@ class Counts:
     """What is counted for one device, in bytes of whole blocks and in blocks."""
 
     def __init__(self) -> None:
-        self.allocated = self.freed = self.allocations = self.frees = 0
-        self.held = self.held_blocks = 0
-        self.peak = self.peak_blocks = self.peak_active = self.peak_reserved = 0
+        #: bytes that arrays use, and that streams still work with
+        self.current = self.held = 0
+        self.allocated = self.allocations = self.frees = self.held_blocks = 0
+        self.peak = self.peak_active = self.peak_reserved = 0
         self.retries = self.failures = 0
-
-    @property
-    def current(self) -> int:
-        """Bytes that arrays use."""
-        return self.allocated - self.freed
 
     def reset_peaks(self, reserved: int) -> None:
         """Peaks are what there is now."""
-        self.peak, self.peak_blocks = self.current, self.allocations - self.frees
-        self.peak_active, self.peak_reserved = self.current + self.held, reserved
+        self.peak, self.peak_active = self.current, self.current + self.held
+        self.peak_reserved = reserved
 
 
 class Allocator:
@@ -93,64 +88,75 @@ class Allocator:
         self.private: list[Any] = []
         self._lock = threading.RLock()
         #: freed blocks that no event stands for yet, with the streams to wait for
-        self._waiting: deque[tuple[Block, tuple[Any, ...]]] = deque()
+        self._waiting: deque[tuple[Any, int, int, tuple[Any, ...]]] = deque()
         #: (events, blocks) in the order in which they were freed
         self._held: deque[tuple[list[Any], list[tuple[Any, int, int]]]] = deque()
-        self._current = cupy.cuda.get_current_stream
-        self._pointer, self._memory = cupy.cuda.MemoryPointer, cupy.cuda.UnownedMemory
+        #: the allocator to give to CuPy; see :meth:`function`
+        self.malloc = self.function(pool)
 
     # -- allocation ------------------------------------------------------------------------
 
-    def malloc(self, size: int) -> Any:
-        """A ``MemoryPointer`` to ``size`` bytes on the current device, for the current stream.
+    def function(self, pool: Any) -> Callable[[int], Any]:
+        """``malloc(size)``: a ``MemoryPointer`` to a block of ``pool`` on the current device.
 
-        Raises :class:`OutOfMemoryError`, which says what was asked, what is free, who holds what.
+        It raises :class:`OutOfMemoryError`, which says what was asked, what is free, who holds
+        what. CuPy calls it for every array, so it is one function with all it needs at hand: that
+        halves its time. Freed blocks are looked at for CuPy's own pool only; during the capture of
+        a graph, which has another, no event may be made.
         """
-        if self._waiting or self._held:
-            self.collect()
-        return self._from(self.pool, size)
+        take, current, local = pool.malloc, self.cupy.cuda.get_current_stream, self._local
+        pointer_to, unowned = self.cupy.cuda.MemoryPointer, self.cupy.cuda.UnownedMemory
+        waiting, held, counts_of, main = self._waiting, self._held, self.counts, pool is self.pool
 
-    def malloc_from(self, pool: Any) -> Callable[[int], Any]:
-        """An allocator like :meth:`malloc` that takes blocks from ``pool``, for graphs."""
-        return lambda size: self._from(pool, size)
+        def malloc(size: int) -> Any:
+            if main and (waiting or held):
+                self.collect()
+            try:
+                pointer = take(size)
+            except MemoryError as error:
+                pointer = self._again(pool, size, error)
+            place = pointer.ptr
+            if not place:
+                return pointer
+            index, size, stream = pointer.device_id, pointer.mem.size, current()
+            try:
+                last = local.streams[index]
+            except AttributeError:
+                last = None
+            if last is not stream:
+                self.noticed(stream, index)
+            block = Block()
+            block.state = (self, pointer, index, size, stream, self.epoch)
+            block.users = ()
+            counts = counts_of[index]
+            counts.allocations += 1
+            counts.allocated += size
+            counts.current = now = counts.current + size
+            if now > counts.peak or counts.held:
+                self._risen(counts, index)
+            return pointer_to(unowned(place, size, block, index), 0)
 
-    def _from(self, pool: Any, size: int) -> Any:
-        try:
-            pointer = pool.malloc(size)
-        except MemoryError as error:
-            pointer = self._again(pool, size, error)
-        if not pointer.ptr:
-            return pointer
-        stream, index = self._current(), pointer.device_id
-        if self._last()[index] is not stream:
-            self.noticed(stream, index)
-        block = Block(self, pointer, stream, index)
-        counts = self.counts[index]
-        counts.allocations += 1
-        counts.allocated += block.size
-        current = counts.allocated - counts.freed
-        if current > counts.peak:
-            counts.peak = current
-        if current + counts.held > counts.peak_active:
-            counts.peak_active = current + counts.held
-        if counts.allocations - counts.frees > counts.peak_blocks:
-            counts.peak_blocks = counts.allocations - counts.frees
-        reserved = self.pool.total_bytes() if not self.private else self.reserved(index)
-        if reserved > counts.peak_reserved:
-            counts.peak_reserved = reserved
-        return self._pointer(self._memory(pointer.ptr, block.size, block, index), 0)
+        malloc.allocator = self  # type: ignore[attr-defined]
+        return malloc
+
+    def _risen(self, counts: Counts, index: int) -> None:
+        """More is in use than before."""
+        counts.peak = max(counts.peak, counts.current)
+        counts.peak_active = max(counts.peak_active, counts.current + counts.held)
+        self.reserved(index)
 
     def _again(self, pool: Any, size: int, error: MemoryError) -> Any:
         """Once more, after waiting for the streams that keep freed blocks; or the report."""
         index = int(self.cupy.cuda.runtime.getDevice())
         counts = self.counts[index]
         counts.retries += 1
+        self.reserved(index)
         self.finish()
         try:
             return pool.malloc(size)
         except MemoryError:
             counts.failures += 1
-        text, fix = report(self, index, size)
+        text, fix = report(self, index, size, Block)
         raise OutOfMemoryError(text, fix=fix) from error
 
     # -- streams ---------------------------------------------------------------------------
@@ -193,25 +199,23 @@ class Allocator:
 
     # -- freed blocks ----------------------------------------------------------------------
 
-    def freed(self, block: Block) -> None:
-        """Nothing holds ``block`` any more: it goes back now, or when its streams are done."""
-        counts = self.counts[block.index]
-        counts.freed += block.size
+    def freed(self, state: tuple[Any, Any, int, int, Any, int], users: tuple[Any, ...]) -> None:
+        """Nothing holds a block any more: it goes back now, or when its streams are done."""
+        _, pointer, index, size, stream, made = state
+        counts, uses = self.counts[index], self._uses[index]
+        counts.current -= size
         counts.frees += 1
-        users, uses = block.users, self._uses[block.index]
         if len(uses) > 1:
-            made, own = block.made, block.stream.ptr
-            known = [s.ptr for s in users]
+            known = [s.ptr for s in (stream, *users)]
             users += tuple(
                 use.stream
                 for ptr, use in list(uses.items())
-                if use.until > made and ptr != own and ptr not in known
+                if use.until > made and ptr not in known
             )
-        if not users:
-            return  # the pointer goes with the block, and the pool has it again
-        counts.held += block.size
-        counts.held_blocks += 1
-        self._waiting.append((block, users))
+        if users:  # else the pool has it again when ``state`` is gone
+            counts.held += size
+            counts.held_blocks += 1
+            self._waiting.append((pointer, index, size, users))
 
     def collect(self) -> None:
         """Make events for what was freed, and give back what all streams are done with."""
@@ -236,12 +240,12 @@ class Allocator:
         events: dict[tuple[int, int], Any] = {}
         blocks = []
         while self._waiting:
-            block, users = self._waiting.popleft()
+            pointer, index, size, users = self._waiting.popleft()
             for stream in users:
-                place = block.index, stream.ptr
+                place = index, stream.ptr
                 if place not in events:
-                    events[place] = self._event(stream, block.index)
-            blocks.append((block.pointer, block.index, block.size))
+                    events[place] = self._event(stream, index)
+            blocks.append((pointer, index, size))
         if blocks:
             self._held.append((list(events.values()), blocks))
 
@@ -272,7 +276,7 @@ class Allocator:
     def reset_totals(self, index: int) -> None:
         """Totals of device ``index`` begin anew; what is in use stays counted."""
         counts = self.counts[index]
-        counts.allocated, counts.freed = counts.current, 0
+        counts.allocated = counts.current
         counts.allocations, counts.frees = counts.allocations - counts.frees, 0
         counts.retries = counts.failures = 0
 
@@ -286,12 +290,11 @@ class Allocator:
             "active_bytes.all.peak": counts.peak_active,
             "allocated_bytes.all.allocated": counts.allocated,
             "allocated_bytes.all.current": counts.current,
-            "allocated_bytes.all.freed": counts.freed,
+            "allocated_bytes.all.freed": counts.allocated - counts.current,
             "allocated_bytes.all.peak": counts.peak,
             "allocation.all.allocated": counts.allocations,
             "allocation.all.current": blocks,
             "allocation.all.freed": counts.frees,
-            "allocation.all.peak": counts.peak_blocks,
             "inactive_split_bytes.all.current": reserved - counts.current - counts.held,
             "num_alloc_retries": counts.retries,
             "num_ooms": counts.failures,

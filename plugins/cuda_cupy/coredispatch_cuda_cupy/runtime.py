@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, OpError
+from coredispatch.plugin import ArgumentError, Backend, OpError
 from coredispatch_cuda_cupy import device_checks
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
@@ -32,7 +32,7 @@ class _Foreign:
         return 0, self.address
 
 
-class Runtime:
+class Runtime(Backend):
     """The part of the backend that is about the machine and not about arithmetic."""
 
     cupy: Any
@@ -46,7 +46,8 @@ class Runtime:
         CuPy's allocator becomes the one that knows streams, unless the program has set one.
         """
         cuda, pool = self.cupy.cuda, self.cupy.get_default_memory_pool()
-        found = getattr(cuda.get_allocator(), "__self__", None)
+        set_now = cuda.get_allocator()
+        found = getattr(set_now, "allocator", getattr(set_now, "__self__", None))
         #: whether memory comes from our allocator, and not from one that the program has set
         self.owns_memory = found is pool or isinstance(found, Allocator)
         if isinstance(found, Allocator):  # another backend of this process put it there
@@ -224,7 +225,7 @@ class Runtime:
     def memory_from(self, handle: tuple[int, int]) -> AbstractContextManager[None]:
         """A block in which this thread's memory comes from the pool of that name."""
         found: AbstractContextManager[None] = self.cupy.cuda.using_allocator(
-            self.allocator.malloc_from(self.pools.named(handle))
+            self.allocator.function(self.pools.named(handle))
         )
         return found
 
