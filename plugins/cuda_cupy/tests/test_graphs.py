@@ -242,9 +242,7 @@ def test_a_graphed_module_runs_as_usual_in_the_other_mode_and_refuses_other_shap
     made = cd.cuda.make_graphed_callables(layer, (cd.ones(3, 2, device="cuda"),))
     assert made is layer
     assert layer(cd.ones(3, 2, device="cuda")).tolist() == [[0, 0]] * 3
-    with pytest.raises(
-        cd.OpError, match=r"captured with \S*\[3, 2\] and called with \S*\[4, 2\]"
-    ):
+    with pytest.raises(cd.OpError, match=r"captured with \S*\[3, 2\] and called with \S*\[4, 2\]"):
         layer(cd.ones(4, 2, device="cuda"))
     layer.eval()
     assert layer(cd.ones(4, 2, device="cuda")).shape == (4, 2)
