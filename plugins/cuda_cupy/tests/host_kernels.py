@@ -26,7 +26,7 @@ __all__ = ["Library", "compile_for", "has_host_compiler", "nvrtc", "raw_module"]
 
 _HEADER = Path(__file__).with_name("host_cuda.h")
 _HEAD = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\((.*?)\)\s*\{', re.DOTALL
+    r'extern "C" __global__ void (?:__launch_bounds__\([\w, ]+\) )?(\w+)\((.*?)\)\s*\{', re.DOTALL
 )
 #: so many blocks of a grid are run at most: kernels go through their work in steps of the grid
 _BLOCKS = 3

@@ -29,7 +29,7 @@ struct Masked {
 };
 
 // Scores become weights. A row in which no key counts becomes 0, and `hidden` says so.
-extern "C" __global__ void weights(
+extern "C" __global__ void __launch_bounds__(1024, 1) weights(
     E* scores, bool* hidden, i64 rows, i64 queries, i64 keys, i64 causal, const bool* chosen,
     const E* bias, i64 mask_step, double scale) {
     __shared__ A pad[32];
@@ -58,7 +58,7 @@ extern "C" __global__ void weights(
 }
 
 // Gradients of weights become those of the products: weight * (g - sum(g * weight)) * scale.
-extern "C" __global__ void scores_backward(
+extern "C" __global__ void __launch_bounds__(1024, 1) scores_backward(
     const E* weights, E* grad, i64 rows, i64 queries, i64 keys, i64 causal, double scale) {
     __shared__ A pad[32];
     Masked masked{queries, keys, causal, 0, nullptr, nullptr, scale};
@@ -76,7 +76,7 @@ extern "C" __global__ void scores_backward(
 }
 
 // `out` is x with 0 in the rows that are hidden.
-extern "C" __global__ void without_hidden(
+extern "C" __global__ void __launch_bounds__(1024, 1) without_hidden(
     const E* x, const bool* hidden, E* out, i64 rows, i64 n) {
     for (Each i(rows * n); i.more(); i.next())
         out[i] = hidden[quotient(i, n)] ? Narrowed<E>::of((A)0) : x[i];

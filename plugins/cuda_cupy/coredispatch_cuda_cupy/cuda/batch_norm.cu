@@ -8,7 +8,7 @@ __device__ inline i64 place_of(i64 k, i64 c, i64 channels, i64 spatial) {
     return (b * channels + c) * spatial + k - b * spatial;
 }
 
-extern "C" __global__ void statistics_rows(
+extern "C" __global__ void __launch_bounds__(1024, 1) statistics_rows(
     const E* x, A* means, A* vars, i64 batch, i64 channels, i64 spatial) {
     __shared__ A pad[32];
     i64 count = batch * spatial;
@@ -28,7 +28,7 @@ extern "C" __global__ void statistics_rows(
         }
     }
 }
-extern "C" __global__ void statistics_columns(
+extern "C" __global__ void __launch_bounds__(1024, 1) statistics_columns(
     const E* x, A* means, A* vars, i64 batch, i64 channels) {
     __shared__ A pad[256];
     for (Lines<false> line(1, batch, channels); line.more(); line.next()) {
@@ -58,7 +58,7 @@ struct Scaled {
     }
     __device__ E of(E x) const { return Narrowed<E>::of((widened(x) - mean) * scale + shift); }
 };
-extern "C" __global__ void apply_rows(
+extern "C" __global__ void __launch_bounds__(1024, 1) apply_rows(
     const E* x, const A* means, const A* vars, const A* weight, const A* bias, E* out, i64 batch,
     i64 channels, i64 spatial, double eps) {
     for (i64 r = blockIdx.x; r < batch * channels; r += gridDim.x) {
@@ -67,7 +67,7 @@ extern "C" __global__ void apply_rows(
             out[r * spatial + k] = scaled.of(x[r * spatial + k]);
     }
 }
-extern "C" __global__ void apply_each(
+extern "C" __global__ void __launch_bounds__(1024, 1) apply_each(
     const E* x, const A* means, const A* vars, const A* weight, const A* bias, E* out, i64 batch,
     i64 channels, i64 spatial, double eps) {
     for (Each i(batch * channels * spatial); i.more(); i.next()) {
@@ -77,7 +77,7 @@ extern "C" __global__ void apply_each(
 }
 
 // Per channel the sums that are the gradients of weight and bias.
-extern "C" __global__ void sums_rows(
+extern "C" __global__ void __launch_bounds__(1024, 1) sums_rows(
     const E* grad, const E* x, const A* means, const A* vars, A* of_weight, A* of_bias, i64 batch,
     i64 channels, i64 spatial, double eps) {
     __shared__ A pad[32];
@@ -97,7 +97,7 @@ extern "C" __global__ void sums_rows(
         }
     }
 }
-extern "C" __global__ void sums_columns(
+extern "C" __global__ void __launch_bounds__(1024, 1) sums_columns(
     const E* grad, const E* x, const A* means, const A* vars, A* of_weight, A* of_bias, i64 batch,
     i64 channels, double eps) {
     __shared__ A pad[256];
@@ -135,7 +135,7 @@ struct Slopes {
         return Narrowed<E>::of(widened(g) * scale + (widened(x) - mean) * slope + level);
     }
 };
-extern "C" __global__ void backward_rows(
+extern "C" __global__ void __launch_bounds__(1024, 1) backward_rows(
     const E* grad, const E* x, const A* means, const A* vars, const A* weight, const A* of_weight,
     const A* of_bias, const A* of_mean, const A* of_var, E* out, i64 batch, i64 channels,
     i64 spatial, double eps) {
@@ -146,7 +146,7 @@ extern "C" __global__ void backward_rows(
             out[i] = slopes.of(grad[i], x[i]);
     }
 }
-extern "C" __global__ void backward_each(
+extern "C" __global__ void __launch_bounds__(1024, 1) backward_each(
     const E* grad, const E* x, const A* means, const A* vars, const A* weight, const A* of_weight,
     const A* of_bias, const A* of_mean, const A* of_var, E* out, i64 batch, i64 channels,
     i64 spatial, double eps) {

@@ -1,6 +1,9 @@
-// What every family of kernels begins with. `E` is the type of the elements in memory, `A` the type
-// in which they are added and computed with: float for Half and BFloat16, `E` itself otherwise.
-// Both are set in front of this text, for each element type anew.
+// What every family of kernels begins with. Kernels that are launched with as many threads as a row
+// asks for say __launch_bounds__(1024, 1), so that they have registers for as many.
+//
+// `E` is the type of the elements in memory, `A` the type in which they are added and computed with:
+// float for Half and BFloat16, `E` itself otherwise. Both are set in front of this text, for each
+// element type anew.
 
 typedef long long i64;
 
@@ -119,6 +122,44 @@ template <bool ROWS> struct Lines {
     __device__ i64 number() const { return ROWS ? tile : tile / tiles * inner + base % inner; }
     template <typename V, V (*fold)(V, V)> __device__ V folded(V x, V* pad) const {
         return ROWS ? over_block<V, fold>(x, pad) : over_column<V, fold>(x, pad);
+    }
+};
+
+// The elements of a line that a thread goes through. Where there are few of them they are read once,
+// and kept in registers.
+template <bool ROWS> struct Values {
+    static constexpr int FEW = 4;
+    const Lines<ROWS>& line;
+    const E* x;
+    bool all;
+    A kept[FEW];
+
+    __device__ Values(const Lines<ROWS>& line, const E* x) : line(line), x(x) {
+        all = line.n <= FEW * line.lanes;
+        if (!all) return;
+#pragma unroll
+        for (int j = 0; j < FEW; j++) {
+            i64 k = line.lane + j * line.lanes;
+            kept[j] = k < line.end ? widened(x[line.at(k)]) : 0;
+        }
+    }
+    // Calls `function(k, value)` for each element k of the line that is this thread's.
+    template <typename Function> __device__ void each(Function function) const {
+        if (all) {
+#pragma unroll
+            for (int j = 0; j < FEW; j++) {
+                i64 k = line.lane + j * line.lanes;
+                if (k < line.end) function(k, kept[j]);
+            }
+        } else {
+            for (i64 k = line.lane; k < line.end; k += line.lanes)
+                function(k, (A)widened(x[line.at(k)]));
+        }
+    }
+    template <A (*fold)(A, A), typename Function>
+    __device__ A folded(A start, Function function, A* pad) const {
+        each([&](i64 k, A v) { start = fold(start, function(k, v)); });
+        return line.template folded<A, fold>(start, pad);
     }
 };
 

@@ -3,14 +3,12 @@
 template <bool ROWS> struct LogSum {  // of the exponentials of a line of logits
     A top, total;
     __device__ LogSum(const Lines<ROWS>& line, const E* x, A* pad) {
-        top = -infinity_of(A());
-        for (i64 k = line.lane; k < line.end; k += line.lanes)
-            top = largest(top, (A)widened(x[line.at(k)]));
-        top = line.template folded<A, largest<A>>(top, pad);
-        total = 0;
-        for (i64 k = line.lane; k < line.end; k += line.lanes)
-            total += exp(widened(x[line.at(k)]) - top);
-        total = line.template folded<A, added<A>>(total, pad);
+        Values<ROWS> values(line, x);
+        top = values.template folded<largest<A>>(
+            -infinity_of(A()), [](i64, A v) { return v; }, pad);
+        A highest = top;
+        total = values.template folded<added<A>>(
+            0, [&](i64, A v) { return exp(v - highest); }, pad);
     }
     __device__ A log_share(E x) const { return widened(x) - top - log(total); }
     __device__ A share(E x) const { return exp(widened(x) - top) / total; }
@@ -124,50 +122,58 @@ __device__ void of_shares_backward(
     }
 }
 
-extern "C" __global__ void classes(
+extern "C" __global__ void __launch_bounds__(1024, 1) classes(
     const E* x, const i64* target, const A* weights, A* losses, A* own, i64 outer, i64 n, i64 inner,
     i64 ignored, double smoothing, i64 low, i64* flag, i64 kind, i64 op) {
     __shared__ A pad[256];
     if (inner == 1)
-        of_classes<true>(x, target, weights, losses, own, outer, n, inner, ignored, smoothing,
-        {low, flag, kind, op}, pad);
+        of_classes<true>(
+            x, target, weights, losses, own, outer, n, inner, ignored, smoothing, {low, flag,
+            kind, op}, pad);
     else
-        of_classes<false>(x, target, weights, losses, own, outer, n, inner, ignored, smoothing,
-        {low, flag, kind, op}, pad);
+        of_classes<false>(
+            x, target, weights, losses, own, outer, n, inner, ignored, smoothing, {low, flag,
+            kind, op}, pad);
 }
-extern "C" __global__ void classes_backward(
+extern "C" __global__ void __launch_bounds__(1024, 1) classes_backward(
     const E* grad, i64 step, const A* divisor, const E* x, const i64* target, const A* weights,
     E* out, i64 outer, i64 n, i64 inner, i64 ignored, double smoothing, i64 low, i64* flag,
     i64 kind, i64 op) {
     __shared__ A pad[256];
     if (inner == 1)
-        of_classes_backward<true>(grad, step, divisor, x, target, weights, out, outer, n, inner, ignored, smoothing,
-        {low, flag, kind, op}, pad);
+        of_classes_backward<true>(
+            grad, step, divisor, x, target, weights, out, outer, n, inner, ignored, smoothing,
+            {low, flag, kind, op}, pad);
     else
-        of_classes_backward<false>(grad, step, divisor, x, target, weights, out, outer, n, inner, ignored, smoothing,
-        {low, flag, kind, op}, pad);
+        of_classes_backward<false>(
+            grad, step, divisor, x, target, weights, out, outer, n, inner, ignored, smoothing,
+            {low, flag, kind, op}, pad);
 }
-extern "C" __global__ void shares(
+extern "C" __global__ void __launch_bounds__(1024, 1) shares(
     const E* x, const E* target, const A* weights, A* losses, i64 outer, i64 n, i64 inner,
     double smoothing) {
     __shared__ A pad[256];
     if (inner == 1)
-        of_shares<true>(x, target, weights, losses, outer, n, inner, smoothing, pad);
+        of_shares<true>(
+            x, target, weights, losses, outer, n, inner, smoothing, pad);
     else
-        of_shares<false>(x, target, weights, losses, outer, n, inner, smoothing, pad);
+        of_shares<false>(
+            x, target, weights, losses, outer, n, inner, smoothing, pad);
 }
-extern "C" __global__ void shares_backward(
+extern "C" __global__ void __launch_bounds__(1024, 1) shares_backward(
     const E* grad, i64 step, double divisor, const E* x, const E* target, const A* weights, E* out,
     i64 outer, i64 n, i64 inner, double smoothing) {
     __shared__ A pad[256];
     if (inner == 1)
-        of_shares_backward<true>(grad, step, divisor, x, target, weights, out, outer, n, inner, smoothing, pad);
+        of_shares_backward<true>(
+            grad, step, divisor, x, target, weights, out, outer, n, inner, smoothing, pad);
     else
-        of_shares_backward<false>(grad, step, divisor, x, target, weights, out, outer, n, inner, smoothing, pad);
+        of_shares_backward<false>(
+            grad, step, divisor, x, target, weights, out, outer, n, inner, smoothing, pad);
 }
 
 // What a weighted mean divides by: the weights of the targets that count. One block.
-extern "C" __global__ void total_weight(
+extern "C" __global__ void __launch_bounds__(1024, 1) total_weight(
     const i64* target, const A* weights, A* total, i64 size, i64 n, i64 ignored) {
     __shared__ A pad[32];
     A sum = 0;
@@ -179,7 +185,7 @@ extern "C" __global__ void total_weight(
     if (threadIdx.x == 0) *total = sum;
 }
 
-// ---- pairs of elements ------------------------------------------------------------------------------
+// ---- pairs of elements ----------------------------------------------------------------------------
 
 enum { SQUARED, ABSOLUTE, SMOOTH, HUBER, BINARY, LOGITS };
 
@@ -200,7 +206,7 @@ struct Pairs {
         return -(y * largest(log(x), (A)-100) + (1 - y) * largest(log1p(-x), (A)-100));
     }
 };
-extern "C" __global__ void pairs_each(
+extern "C" __global__ void __launch_bounds__(1024, 1) pairs_each(
     const E* x, const E* y, const E* weight, E* out, i64 size, i64 which, double bound, i64 low,
     i64* flag, i64 kind, i64 op) {
     Pairs pairs{which, (A)bound, {low, flag, kind, op}};
@@ -209,7 +215,7 @@ extern "C" __global__ void pairs_each(
         out[i] = Narrowed<E>::of(weight ? loss * widened(weight[i]) : loss);
     }
 }
-extern "C" __global__ void pairs_sums(  // one sum for each block
+extern "C" __global__ void __launch_bounds__(1024, 1) pairs_sums(  // one sum for each block
     const E* x, const E* y, const E* weight, A* sums, i64 size, i64 which, double bound, i64 low,
     i64* flag, i64 kind, i64 op) {
     __shared__ A pad[32];
@@ -226,7 +232,8 @@ extern "C" __global__ void pairs_sums(  // one sum for each block
 // ---- reductions -----------------------------------------------------------------------------------
 
 // The sum of losses, divided by the sum of `own` or else by a number. One block.
-extern "C" __global__ void reduced(const A* losses, const A* own, E* out, i64 size, double divisor) {
+extern "C" __global__ void __launch_bounds__(1024, 1) reduced(
+    const A* losses, const A* own, E* out, i64 size, double divisor) {
     __shared__ A pad[32];
     A sum = 0, weight = 0;
     for (i64 i = threadIdx.x; i < size; i += blockDim.x) {

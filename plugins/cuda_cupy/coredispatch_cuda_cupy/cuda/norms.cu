@@ -10,59 +10,59 @@ struct Weights {
 };
 
 template <bool CENTERED>
-__device__ void statistics(const E* row, i64 n, double eps, A* pad, A& mean, A& rstd) {
+__device__ void statistics(const Values<true>& row, double eps, A* pad, A& mean, A& rstd) {
+    i64 n = row.line.n;
     mean = 0;
-    if (CENTERED) {
-        for (i64 k = threadIdx.x; k < n; k += blockDim.x) mean += widened(row[k]);
-        mean = over_block<A, added<A>>(mean, pad) / n;
-    }
-    A square = 0;
-    for (i64 k = threadIdx.x; k < n; k += blockDim.x) {
-        A centered = widened(row[k]) - mean;
-        square += centered * centered;
-    }
-    rstd = 1 / sqrt(over_block<A, added<A>>(square, pad) / n + (A)eps);
+    if (CENTERED) mean = row.folded<added<A>>(0, [](i64, A v) { return v; }, pad) / n;
+    A center = mean;
+    A square = row.folded<added<A>>(
+        0, [&](i64, A v) { return (v - center) * (v - center); }, pad);
+    rstd = 1 / sqrt(square / n + (A)eps);
 }
 
 template <bool CENTERED>
 __device__ void forward(
     const E* x, const E* weight, const E* bias, E* out, i64 rows, i64 n, Weights at, double eps,
     A* pad) {
-    for (i64 r = blockIdx.x; r < rows; r += gridDim.x) {
+    for (Lines<true> line(rows, n, 1); line.more(); line.next()) {
+        Values<true> row(line, x);
         A mean, rstd;
-        statistics<CENTERED>(x + r * n, n, eps, pad, mean, rstd);
-        for (i64 k = threadIdx.x; k < n; k += blockDim.x) {
-            A y = (widened(x[r * n + k]) - mean) * rstd;
-            if (weight) y *= widened(weight[at.at(r, k)]);
-            if (bias) y += widened(bias[at.at(r, k)]);
-            out[r * n + k] = Narrowed<E>::of(y);
-        }
+        statistics<CENTERED>(row, eps, pad, mean, rstd);
+        row.each([&](i64 k, A v) {
+            A y = (v - mean) * rstd;
+            if (weight) y *= widened(weight[at.at(line.tile, k)]);
+            if (bias) y += widened(bias[at.at(line.tile, k)]);
+            out[line.at(k)] = Narrowed<E>::of(y);
+        });
     }
 }
 
-// The gradient of x; what the gradients of weight and bias need of a row is kept in `mean` and
-// `rstd`.
+// The gradient of x; what the gradients of weight and bias need of a row is kept in `means` and
+// `rstds`.
 template <bool CENTERED>
 __device__ void backward(
     const E* grad, const E* x, const E* weight, E* out, A* means, A* rstds, i64 rows, i64 n,
     Weights at, double eps, A* pad) {
-    for (i64 r = blockIdx.x; r < rows; r += gridDim.x) {
+    for (Lines<true> line(rows, n, 1); line.more(); line.next()) {
+        Values<true> row(line, x);
+        i64 r = line.tile;
         A mean, rstd, level = 0, along = 0;
-        statistics<CENTERED>(x + r * n, n, eps, pad, mean, rstd);
-        for (i64 k = threadIdx.x; k < n; k += blockDim.x) {
-            A g = widened(grad[r * n + k]);
-            if (weight) g *= widened(weight[at.at(r, k)]);
+        statistics<CENTERED>(row, eps, pad, mean, rstd);
+        auto gradient = [&](i64 k) {
+            A g = widened(grad[line.at(k)]);
+            return weight ? g * widened(weight[at.at(r, k)]) : g;
+        };
+        row.each([&](i64 k, A v) {
+            A g = gradient(k);
             level += g;
-            along += g * (widened(x[r * n + k]) - mean) * rstd;
-        }
+            along += g * (v - mean) * rstd;
+        });
         level = CENTERED ? over_block<A, added<A>>(level, pad) / n : 0;
         along = over_block<A, added<A>>(along, pad) / n;
-        for (i64 k = threadIdx.x; k < n; k += blockDim.x) {
-            A g = widened(grad[r * n + k]);
-            if (weight) g *= widened(weight[at.at(r, k)]);
-            A normal = (widened(x[r * n + k]) - mean) * rstd;
-            out[r * n + k] = Narrowed<E>::of((g - level - normal * along) * rstd);
-        }
+        row.each([&](i64 k, A v) {
+            A normal = (v - mean) * rstd;
+            out[line.at(k)] = Narrowed<E>::of((gradient(k) - level - normal * along) * rstd);
+        });
         if (threadIdx.x == 0) {
             means[r] = mean;
             rstds[r] = rstd;
@@ -70,24 +70,25 @@ __device__ void backward(
     }
 }
 
-extern "C" __global__ void layer_norm(
+extern "C" __global__ void __launch_bounds__(1024, 1) layer_norm(
     const E* x, const E* weight, const E* bias, E* out, i64 rows, i64 n, i64 groups, i64 channels,
     i64 spatial, double eps) {
     __shared__ A pad[32];
     forward<true>(x, weight, bias, out, rows, n, {groups, channels, spatial}, eps, pad);
 }
-extern "C" __global__ void rms_norm(const E* x, const E* weight, E* out, i64 rows, i64 n, double eps) {
+extern "C" __global__ void __launch_bounds__(1024, 1) rms_norm(
+    const E* x, const E* weight, E* out, i64 rows, i64 n, double eps) {
     __shared__ A pad[32];
     forward<false>(x, weight, nullptr, out, rows, n, {1, n, 1}, eps, pad);
 }
-extern "C" __global__ void layer_norm_backward(
+extern "C" __global__ void __launch_bounds__(1024, 1) layer_norm_backward(
     const E* grad, const E* x, const E* weight, E* out, A* means, A* rstds, i64 rows, i64 n,
     i64 groups, i64 channels, i64 spatial, double eps) {
     __shared__ A pad[32];
     backward<true>(
         grad, x, weight, out, means, rstds, rows, n, {groups, channels, spatial}, eps, pad);
 }
-extern "C" __global__ void rms_norm_backward(
+extern "C" __global__ void __launch_bounds__(1024, 1) rms_norm_backward(
     const E* grad, const E* x, const E* weight, E* out, A* means, A* rstds, i64 rows, i64 n,
     double eps) {
     __shared__ A pad[32];
@@ -96,7 +97,7 @@ extern "C" __global__ void rms_norm_backward(
 
 // Gradients of weight and bias where each column has one: parts (2, strips, n), each a sum over
 // `height` rows. Blocks of 256 threads: 32 columns, 8 rows at a time.
-extern "C" __global__ void column_parts(
+extern "C" __global__ void __launch_bounds__(1024, 1) column_parts(
     const E* grad, const E* x, const A* means, const A* rstds, A* parts, i64 rows, i64 n,
     i64 height) {
     __shared__ A pad[256];
@@ -118,7 +119,7 @@ extern "C" __global__ void column_parts(
         }
     }
 }
-extern "C" __global__ void fold_parts(
+extern "C" __global__ void __launch_bounds__(1024, 1) fold_parts(
     const A* parts, E* of_weight, E* of_bias, i64 strips, i64 n) {
     for (Each k(n); k.more(); k.next()) {
         A weight = 0, bias = 0;
@@ -132,7 +133,7 @@ extern "C" __global__ void fold_parts(
 }
 
 // Gradients of weight and bias where each channel of (batch, channels, spatial) has one.
-extern "C" __global__ void group_norm_parameters(
+extern "C" __global__ void __launch_bounds__(1024, 1) group_norm_parameters(
     const E* grad, const E* x, const A* means, const A* rstds, E* of_weight, E* of_bias, i64 batch,
     i64 channels, i64 spatial, i64 groups) {
     __shared__ A pad[32];

@@ -54,12 +54,14 @@ __device__ void scan(const E* x, E* out, i64 outer, i64 n, i64 inner, C* pad) {
     else
         columns<Fold>(x, out, outer, n, inner);
 }
-extern "C" __global__ void cumsum(const E* x, E* out, i64 outer, i64 n, i64 inner) {
+extern "C" __global__ void __launch_bounds__(1024, 1) cumsum(
+    const E* x, E* out, i64 outer, i64 n, i64 inner) {
     __shared__ C pad[32];
     scan<Sum>(x, out, outer, n, inner, pad);
 }
 // Products of a row, taken in another order than one after the other, may overflow where those do
 // not: there are only those of lines that one thread goes through.
-extern "C" __global__ void cumprod(const E* x, E* out, i64 outer, i64 n, i64 inner) {
+extern "C" __global__ void __launch_bounds__(1024, 1) cumprod(
+    const E* x, E* out, i64 outer, i64 n, i64 inner) {
     columns<Product>(x, out, outer, n, inner);
 }
