@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -240,3 +241,36 @@ def test_numbers_that_decide_what_is_computed(program: Any, numbers: Any) -> Non
         back = [cd.autograd.grad(y.square().sum(), x)[0] for y in (got, wanted)]
         cd.testing.assert_close(*back)
         cd.testing.assert_close(plain(IMAGE, number), wanted.detach())
+
+
+OWN_NUMBERS = {
+    "alpha": lambda x, p, n: x.add(x, alpha=n),
+    "alpha in place": lambda x, p, n: p.add_(x, alpha=n),
+    "value of addcmul": lambda x, p, n: x.addcmul(x, x, value=-n),
+    "value of addcdiv in place": lambda x, p, n: p.addcdiv_(x, x, value=-n),
+    "bound": lambda x, p, n: x.clamp(max=n),
+    "filling": lambda x, p, n: x + cd.full((3,), n),
+    "rounded": lambda x, p, n: x * round(n, 1) + round(n),
+    "floor and ceiling": lambda x, p, n: x * math.floor(n) + math.ceil(n),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+@pytest.mark.parametrize("name", OWN_NUMBERS)
+def test_numbers_that_change_are_inputs_wherever_operators_take_them(
+    name: str, backend: str
+) -> None:
+    def made(compiled: bool) -> tuple[list[Any], Any]:
+        state = {"n": 0.0}
+        param = cd.ones(3)
+
+        def step(x: Any) -> Any:
+            state["n"] += 0.75
+            return OWN_NUMBERS[name](x, param, state["n"]).clone()
+
+        call = cd.compile(step, backend=backend) if compiled else step
+        return [call(cd.arange(1.0, 4.0)).tolist() for _ in range(7)], call
+
+    wanted, got = made(False)[0], made(True)
+    cd.testing.assert_close(cd.tensor(got[0]), cd.tensor(wanted))
+    assert cd.compiler.explain(got[1], cd.ones(3)).graph_count <= 2

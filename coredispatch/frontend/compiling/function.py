@@ -207,6 +207,8 @@ class CompiledFunction:
         result = self._eagerly(args, kwargs)
         if isinstance(error, CoreDispatchError) and error.call is not None:
             return result
+        if isinstance(error, ArithmeticError):  # of numbers, which the program caught
+            return result
         raise error
 
     # -- capturing -------------------------------------------------------------------------------

@@ -193,6 +193,8 @@ for _name in _TWO:
     setattr(Sym, f"__r{_name}__", _arithmetic(_fn, True))
 for _name in (*_COMPARED, "neg", "pos", "abs"):
     setattr(Sym, f"__{_name}__", _arithmetic(getattr(operator, _name), False))
+for _fn in (round, math.floor, math.ceil, math.trunc):
+    setattr(Sym, f"__{_fn.__name__}__", _arithmetic(_fn, False))
 Sym.__hash__ = lambda self: hash(self.forced("hash()"))  # type: ignore[method-assign]
 
 #: numbers of a program

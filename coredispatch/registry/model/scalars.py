@@ -87,8 +87,11 @@ def stored(number: Any, dtype: DType, name: str) -> Any:
     elements. A fraction is cut off for integers, and a negative integer wraps for unsigned ones
     (-1 is 255 in ``uint8``), as in PyTorch, unless it is an exponent. For bool every number fits.
     """
-    if isinstance(number, Symbol) and not isinstance(number, (int, float)):
-        return number  # known when the program runs
+    if isinstance(number, Symbol):
+        # Known when the program runs. Whether a float is too large is asked of numbers only: an
+        # answer would be a part of the program.
+        if not isinstance(number, (int, float)) or dtype.is_floating_point:
+            return number
     value = python_number(number)
     if isinstance(value, complex) and not dtype.is_complex:
         if dtype.kind == "b":
