@@ -376,3 +376,26 @@ def test_draws_whose_numbers_nobody_uses(backend: str) -> None:
         call(cd.ones(3))
         found.append(cd.rand(1).item())
     assert len(set(found)) == 1
+
+
+def test_attributes_of_new_tensors_leave_with_them() -> None:
+    def program(x: Any, i: int) -> Any:
+        made = x * 2
+        made.note = [i, x]
+        return {"made": made}
+
+    compiled = cd.compile(program)
+    for i in (3, 3, 2, 5):
+        made = compiled(cd.ones(2), i)["made"]
+        assert made.note[0] == i
+        assert made.tolist() == [2.0, 2.0]
+
+
+def test_frozen_sets_and_slices_have_ordinary_numbers() -> None:
+    compiled = cd.compile(lambda x, i: (x * i, frozenset([i]), slice(0, i)))
+    for i in range(1, 6):
+        _, members, limits = compiled(cd.ones(1), i)
+        assert [type(member) for member in members] == [int]
+        assert members == {i}
+        assert type(limits.stop) is int
+        assert limits == slice(0, i)

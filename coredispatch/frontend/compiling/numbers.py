@@ -263,6 +263,13 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
             return kind(*items) if hasattr(value, "_fields") else kind(items)
     elif kind is set:
         plain_keys(value)
+    elif kind is frozenset:
+        if any(map(is_open, value)):
+            return frozenset(map(_plain_key, value))
+    elif kind is slice:
+        limits = (value.start, value.stop, value.step)
+        if any(isinstance(limit, OPEN) for limit in limits):
+            return slice(*map(plain, limits))
     elif kind is FunctionType:
         seen.add(id(value))
         scrubbed(vars(value), seen)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.classes import by_user, python_class
 from coredispatch.frontend.compiling.numbers import Sym
 from coredispatch.frontend.compiling.records import MISSING
@@ -123,6 +124,27 @@ class Describer:
             return self._node(node)
         if id(tensor) in self.state.seen:
             return self._node(self.recorder.node_of(tensor))
+        names = attributes_of(tensor)
+        if not names:
+            return self._made(tensor)
+        known = self.memo.get(id(tensor))
+        if known is None:
+            known = self.memo[id(tensor)] = self._with_attributes(tensor, names)
+        return known
+
+    def _with_attributes(self, tensor: Any, names: tuple[str, ...]) -> Builder:
+        """What the program made and gave attributes."""
+        made = self._made(tensor)
+        parts = {name: self.describe(vars(tensor)[name]) for name in names}
+
+        def build(env: Any) -> Any:
+            found = made(env)
+            found.__dict__.update({name: part(env) for name, part in parts.items()})
+            return found
+
+        return _shared(build)
+
+    def _made(self, tensor: Any) -> Builder:
         if type(tensor) is not Tensor:
             raise Unknown(f"a new {type(tensor).__name__} leaves the program")
         chain = self._views(tensor)
@@ -218,7 +240,10 @@ class Describer:
         if kind is collections.deque and value.maxlen is not None:
             parts, most = [self.describe(item) for item in value], value.maxlen
             return _shared(lambda env: collections.deque([part(env) for part in parts], most))
-        if kind is tuple or kind is list or kind is set or kind is collections.deque:
+        if kind is slice:
+            limits = [self.describe(item) for item in (value.start, value.stop, value.step)]
+            return _shared(lambda env: slice(*[limit(env) for limit in limits]))
+        if kind in (tuple, list, set, frozenset, collections.deque):
             return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = [self.describe(item) for item in value]
@@ -232,7 +257,7 @@ class Describer:
             return _shared(lambda env: kind(factory, [(k(env), v(env)) for k, v in pairs]))
         if kind.__module__.startswith("coredispatch.return_types") or (isinstance(value, tuple)):
             return Row(kind, [self.describe(item) for item in value])
-        if isinstance(value, (slice, range, type, frozenset)) or kind.__name__ in _FIXED:
+        if isinstance(value, (range, type, frozenset)) or kind.__name__ in _FIXED:
             return Constant(value)
         if by_user(kind) and python_class(kind) and not hasattr(kind, "__slots__"):
             members = {name: self.describe(item) for name, item in vars(value).items()}
