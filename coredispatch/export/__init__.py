@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import constraints as constraints
     from . import errors as errors
+    from . import extremes as extremes
     from . import program as program
     from . import running as running
     from . import saving as saving

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.dtypes import result_type as _result_type
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.sizes import Symbol, as_int
 
 __all__ = [
     "broadcast_shapes",
@@ -64,7 +64,7 @@ def _two(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
-    given = [(s,) if isinstance(s, int) else tuple(map(operator.index, s)) for s in shapes]
+    given = [(s,) if isinstance(s, (int, Symbol)) else tuple(map(as_int, s)) for s in shapes]
     if any(n < 0 for shape in given for n in shape):
         raise ArgumentError(
             f"broadcast_shapes: a dimension of {given} has a negative length", fix="use 0 or more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def assign(target: Any, index: Any, value: Any) -> None:
             value = tensor(value, device=target.device)
         elif isinstance(value, np.generic):
             value = value.item()
-        elif not isinstance(value, (bool, int, float, complex)):
+        elif not (isinstance(value, (bool, int, float, complex)) or _open(value)):
             raise DTypeError(
                 f"cannot assign {type(value).__name__} to a tensor", fix="assign a tensor or number"
             )
@@ -90,9 +91,14 @@ def _fills(index: tuple[Any, ...], value: Any, dtype: Any) -> bool:
     return len(masks) == len(index) == 1 and masks[0].dtype is bool_
 
 
+def _open(value: Any) -> bool:
+    """Whether it is a number that is not known yet, as sizes are in an export."""
+    return isinstance(value, Symbol) and isinstance(value, numbers.Number)
+
+
 def operand(other: Any) -> Any:
     """``other`` as an operand of an infix operator, or NotImplemented."""
-    if isinstance(other, (bool, int, float, complex)):
+    if isinstance(other, (bool, int, float, complex)) or _open(other):
         return other
     if isinstance(other, np.generic):
         return other.item()

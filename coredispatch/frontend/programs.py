@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from coredispatch._warnings import WARN
 from coredispatch.frontend.operators import LibraryError
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.sizes import Symbol
 
 __all__ = [
     "SymBool",
@@ -50,26 +51,38 @@ class SymBool(_Symbol):
     """A truth value that is not known yet; there are none."""
 
 
+def _open(value: Any) -> bool:
+    return isinstance(value, Symbol)
+
+
 def sym_int(a: Any) -> int:
-    """``int(a)``, rounded towards zero."""
-    return int(a)
+    """``int(a)``, rounded towards zero; that of an open size stays open."""
+    return math.trunc(a) if _open(a) else int(a)
 
 
 def sym_float(a: Any) -> float:
-    """``float(a)``."""
-    return float(a)
+    """``float(a)``; that of an open size stays open."""
+    return a * 1.0 if _open(a) else float(a)
 
 
 def sym_max(a: Any, b: Any) -> Any:
     """The larger one; a float where one of them is."""
-    larger = max(a, b)
-    return float(larger) if isinstance(a, float) or isinstance(b, float) else larger
+    return _extreme("max", a, b)
 
 
 def sym_min(a: Any, b: Any) -> Any:
     """The smaller one; a float where one of them is."""
-    smaller = min(a, b)
-    return float(smaller) if isinstance(a, float) or isinstance(b, float) else smaller
+    return _extreme("min", a, b)
+
+
+def _extreme(kind: str, a: Any, b: Any) -> Any:
+    if _open(a) or _open(b):
+        from coredispatch.graph.symbols import extreme
+
+        chosen = extreme(kind, a, b)
+    else:
+        chosen = max(a, b) if kind == "max" else min(a, b)
+    return sym_float(chosen) if isinstance(a, float) or isinstance(b, float) else chosen
 
 
 def sym_not(a: Any) -> bool:
@@ -78,8 +91,8 @@ def sym_not(a: Any) -> bool:
 
 
 def sym_sqrt(a: Any) -> float:
-    """The square root of a number."""
-    return math.sqrt(a)
+    """The square root of a number; that of an open size stays open."""
+    return a**0.5 if _open(a) else math.sqrt(a)
 
 
 def sym_sum(*args: Any) -> Any:

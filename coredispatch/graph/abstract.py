@@ -18,7 +18,7 @@ from coredispatch.graph.capture import BY_SHAPE, Recorder, Traced, _aliases, sou
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate, map_arg
 from coredispatch.graph.numbers import traced_number
-from coredispatch.graph.symbols import Expression, Size, SymbolTable
+from coredispatch.graph.symbols import Expression, Guard, Size, SymbolTable, computed
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import (
     DataDependentError,
@@ -30,7 +30,6 @@ from coredispatch.plugin import (
     dispatch,
 )
 from coredispatch.registry import TABLE
-from coredispatch.registry.model.sizes import lesser
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Abstract", "AbstractRecorder", "ValueNeeded"]
@@ -132,6 +131,7 @@ class AbstractRecorder(Recorder):
         paths, constant: as those of :class:`~.capture.Recorder`.
         symbols: the table of the symbols in the shapes.
         expand: whether the decomposition of an operator is followed in its place.
+        whole: whether it stays where its decomposition holds for some of the sizes only.
     """
 
     def __init__(
@@ -140,8 +140,10 @@ class AbstractRecorder(Recorder):
         constant: Callable[[Any], str],
         symbols: SymbolTable | None = None,
         expand: Callable[[Operator], bool] = lambda op: False,
+        whole: bool = False,
     ) -> None:
         super().__init__(paths, constant)
+        self.whole = whole
         self.symbols = SymbolTable(source) if symbols is None else symbols
         self.expand = expand
         self.device: Device | None = None
@@ -274,7 +276,7 @@ class AbstractRecorder(Recorder):
             self.sizes[key] = node = self.function(function, sides)
             known = [n.meta.get("value") if isinstance(n, Node) else n for n in sides]
             if None not in known:
-                node.meta["value"] = (lesser if function is min else function)(*known)
+                node.meta["value"] = computed(function, *known)
         return self.sizes[key]
 
     def _noted(self, node: Node) -> Node:
@@ -300,10 +302,17 @@ class AbstractRecorder(Recorder):
         if op.name == "from_host":
             return call.redispatch(*args)
         if self.expand(op):
+            begun = next(iter(reversed(self.graph.nodes)), None)
+            asked, stayed = len(self.symbols.guards), set(self.kept_whole)
             try:
-                return self.expanded(call, args)
+                made = self.expanded(call, args)
             except DataDependentError:
                 self.kept_whole.add(op.name)
+            else:
+                if not self.whole or not any(map(_narrows, self.symbols.guards[asked:])):
+                    return made
+                self.kept_whole = stayed | {op.name}
+                self.undone(begun, asked)
         inside = self.opened(op, args)
         try:
             out = call.redispatch(*inside)
@@ -332,6 +341,16 @@ class AbstractRecorder(Recorder):
         target = args[op.schema.mutations[0].position]
         TABLE.operator("copy_")(target, dispatch(op.inplace_of, args))
         return target
+
+    def undone(self, begun: Node | None, asked: int) -> None:
+        """Forget what was written since ``begun``, and the guards from number ``asked`` on."""
+        del self.symbols.guards[asked:]
+        kept = set(map(id, (*self.sizes.values(), *self.attributes.values())))
+        for node in reversed(self.graph.nodes):
+            if node is begun:
+                return
+            if not node.users and node.op.startswith("call") and id(node) not in kept:
+                self.graph.erase_node(node)
 
     def opened(self, op: Operator, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with tensors on the device ``meta``."""
@@ -390,6 +409,15 @@ class AbstractRecorder(Recorder):
             ]
             return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
         return out
+
+
+def _narrows(guard: Guard) -> bool:
+    """Whether a guard leaves sizes out, besides those where some length is 0 or 1.
+
+    Operators take no length to be 0 or 1 where they ask, and serve such sizes like all others.
+    """
+    edges = {"!=": (0, 1), ">": (0, 1), ">=": (1, 2)}
+    return isinstance(guard.right, Expression) or guard.right not in edges.get(guard.sign, ())
 
 
 def info_of_value(tensor: Value) -> ValueInfo:

@@ -7,9 +7,11 @@ from typing import Any
 
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.node import Node, map_arg
-from coredispatch.registry.model.sizes import lesser
+from coredispatch.graph.symbols import EXTREMES, computed
 
 __all__ = ["Interpreter", "run"]
+
+_MIN, _MAX = EXTREMES
 
 
 class Interpreter:
@@ -112,8 +114,8 @@ class Interpreter:
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator or function."""
-        if target is min and len(args) == 2:
-            return lesser(*args)  # of two open sizes it stays open which one it is
+        if (target is _MIN or target is _MAX) and len(args) == 2:
+            return computed(target, *args)
         return target(*args, **kwargs)
 
     def call_method(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ example's, which the recorder is told.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -99,14 +100,45 @@ def _converted(fn: Callable[..., Any], what: str) -> Callable[..., Any]:
     return method
 
 
+def _rounded(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *digits: Any) -> Any:
+        if isinstance(self, int) and not digits:
+            return self
+        value = fn(plain(self), *map(plain, digits))
+        recorder, given = self.recorder, (self, *digits)
+        return traced_number(
+            value, recorder, lambda: recorder.function(fn, tuple(map(recorder.argument, given)))
+        )
+
+    return method
+
+
+def _divmod(self: Any, other: Any) -> Any:
+    return self // other, self % other
+
+
+def _divmod_by(self: Any, other: Any) -> Any:
+    return other // self, other % self
+
+
 _TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+#: what integers have besides, without the underscore that some functions end in
+_BITS = ("lshift", "rshift", "and", "or", "xor")
 for _kind in (TracedInt, TracedFloat):
-    for _name in _TWO:
-        _fn = getattr(operator, _name)
+    for _name in (*_TWO, *(_BITS if _kind is TracedInt else ())):
+        _fn = getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)
         setattr(_kind, f"__{_name}__", _arithmetic(_fn, False))
         setattr(_kind, f"__r{_name}__", _arithmetic(_fn, True))
-    for _name in ("neg", "pos", "abs"):
+    for _name in ("neg", "pos", "abs", *(("invert",) if _kind is TracedInt else ())):
         setattr(_kind, f"__{_name}__", _arithmetic(getattr(operator, _name), False))
+    for _name, _fn in {
+        "round": round,
+        "floor": math.floor,
+        "ceil": math.ceil,
+        "trunc": math.trunc,
+    }.items():
+        setattr(_kind, f"__{_name}__", _rounded(_fn))
+    _kind.__divmod__, _kind.__rdivmod__ = _divmod, _divmod_by
     for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(_kind, f"__{_name}__", _comparison(getattr(operator, _name)))
     _kind.__hash__ = (int if _kind is TracedInt else float).__hash__  # type: ignore[method-assign]

@@ -115,6 +115,8 @@ def _value(value: Any, node: Node) -> Any:
         members = [[member.name, _value(member.value, node)] for member in cls]
         base = [kind.__name__ for kind in (int, str) if isinstance(value, kind)]
         return {"enum": [cls.__name__, members, value.name, *base]}
+    if isinstance(value, (MemoryFormat, TensorLayout)):
+        return {type(value).__name__: str(value).rpartition(".")[2]}
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -137,8 +139,6 @@ def _value(value: Any, node: Node) -> Any:
         return {"dtype": value.name}
     if isinstance(value, Device):
         return {"device": str(value)}
-    if isinstance(value, (MemoryFormat, TensorLayout)):
-        return {type(value).__name__: str(value).rpartition(".")[2]}
     if value is ...:
         return {"ellipsis": True}
     raise GraphError(
@@ -312,6 +312,8 @@ def _read(value: Any, known: dict[str, Node]) -> Any:
         return Device(inside)
     if kind in ("MemoryFormat", "TensorLayout"):
         found = getattr(sys.modules["coredispatch"], str(inside), None)
+        if kind == "TensorLayout" and not isinstance(found, TensorLayout):
+            return TensorLayout(str(inside))  # a plugin's has no name in the package
         if not isinstance(found, (MemoryFormat, TensorLayout)):
             raise GraphError(f"there is no layout {inside!r}")
         return found

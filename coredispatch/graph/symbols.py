@@ -16,17 +16,17 @@ import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isinf
+from math import inf
 from typing import Any
 
 from coredispatch._frames import in_package
+from coredispatch.graph.bounds import bounds_of
 from coredispatch.graph.terms import (
     OPERATIONS,
     Atom,
     Terms,
     built,
     fractional,
-    interval,
     names_of,
     number_of,
     product_of,
@@ -35,19 +35,21 @@ from coredispatch.graph.terms import (
     sum_of,
     terms_data,
     text_of,
-    times,
     value_of,
 )
 from coredispatch.plugin import Symbol, Value
 from coredispatch.registry import TABLE
 
 __all__ = [
+    "EXTREMES",
     "Expression",
     "Guard",
     "Ratio",
     "Size",
     "SymbolTable",
     "Variable",
+    "computed",
+    "extreme",
     "from_data",
     "to_data",
 ]
@@ -62,6 +64,8 @@ _ASKED: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+#: the functions that choose one of two numbers, and their names
+EXTREMES: dict[Any, str] = {OPERATIONS[kind][1]: kind for kind in ("min", "max")}
 
 
 @dataclass
@@ -145,29 +149,12 @@ class SymbolTable:
         Operators take sizes to be at least 2 (``floor``): whether one is 0 or 1 is asked wherever
         shapes broadcast, and such sizes are served like all others.
         """
-        low = high = 0.0
-        for monomial, count in terms:
-            least, most = 1.0, 1.0
-            for atom in monomial:
-                one, other = self._atom_bounds(atom, floor)
-                ends = [times(a, b) for a in (least, most) for b in (one, other)]
-                least, most = min(ends), max(ends)
-            ends = [times(least, count), times(most, count)]
-            low, high = low + min(ends), high + max(ends)
-        return low, high
 
-    def _atom_bounds(self, atom: Atom, floor: float) -> tuple[float, float]:
-        if atom.kind == "symbol":
-            variable = self.variables[atom.of]
+        def symbol(name: str) -> tuple[float, float]:
+            variable = self.variables[name]
             return max(variable.least, floor), variable.greatest
-        if atom.kind == "number":
-            return atom.of, atom.of
-        if len(atom.of) == 1:
-            low, high = self.bounds(atom.of[0], floor)
-            whole = OPERATIONS[atom.kind][1]
-            return low if isinf(low) else whole(low), high if isinf(high) else whole(high)
-        one, other = (self.bounds(part, floor) for part in atom.of)
-        return interval(atom.kind, *one, *other)
+
+        return bounds_of(terms, symbol)
 
     def ask(self, sign: str, left: Any, right: Any) -> bool:
         """The answer to ``left sign right``: what always holds, else what the example says."""
@@ -287,8 +274,14 @@ class Expression(Symbol):
 
     def lesser(self, other: Any) -> Any:
         """The lesser one, which stays an expression where both may be it."""
-        low, high = self.table.bounds(sum_of(self.terms, _terms(other), -1))
-        return self if high <= 0 else other if low >= 0 else self._kept("min", self, other)
+        return self._chosen("min", other, 2)
+
+    def _chosen(self, kind: str, other: Any, floor: float) -> Any:
+        low, high = self.table.bounds(sum_of(self.terms, _terms(other), -1), floor)
+        if low >= 0 or high <= 0:
+            return self if (low >= 0) == (kind == "max") else other
+        # In one order, so that what does not depend on it is one expression.
+        return self._kept(kind, *sorted((self, other), key=lambda side: repr(_terms(side))))
 
     def _divided(self, kind: str, a: Any, b: Any) -> Any:
         if not (_operand(a) and _operand(b)):
@@ -325,7 +318,7 @@ class Expression(Symbol):
         return self
 
     def __abs__(self) -> Any:
-        return self if self >= 0 else -self
+        return extreme("max", self, -self)
 
     def __floordiv__(self, other: Any) -> Any:
         return self._divided("floordiv", self, other)
@@ -366,6 +359,40 @@ class Expression(Symbol):
         if not _operand(other):
             return NotImplemented if isinstance(other, Value) else other ** self._forced()
         return self._kept("pow", float(other), self) if _real(other) else other ** self._forced()
+
+    def __lshift__(self, other: Any) -> Any:
+        return self * 2**other if _places(other) else self._bits(operator.lshift, self, other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // 2**other if _places(other) else self._bits(operator.rshift, self, other)
+
+    def __and__(self, other: Any) -> Any:
+        if type(other) is int and other >= 0 and not other & (other + 1):  # the last digits
+            return self % (other + 1)
+        return self._bits(operator.and_, self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._bits(operator.or_, self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._bits(operator.xor, self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._bits(operator.lshift, other, self)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._bits(operator.rshift, other, self)
+
+    def __invert__(self) -> Any:
+        return self * -1 - 1 if not _real(self) else NotImplemented
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def _bits(self, function: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+        """What no polynomial gives: the program holds for these numbers then."""
+        if _real(one) or _real(other) or not (_operand(one) and _operand(other)):
+            return NotImplemented
+        return function(*(s._forced() if isinstance(s, Expression) else s for s in (one, other)))
 
     def __floor__(self) -> Any:
         return self._whole("floor")
@@ -431,6 +458,25 @@ class Expression(Symbol):
         return self
 
 
+def extreme(kind: str, one: Any, other: Any) -> Any:
+    """What a program gets for ``min(one, other)`` (``kind`` "min") or ``max(one, other)``.
+
+    An expression where one of them is an expression and either may be the result: sizes of 0 and 1
+    count here, as in all that a program asks.
+    """
+    if isinstance(one, Expression):
+        return one._chosen(kind, other, 0)
+    if isinstance(other, Expression):
+        return other._chosen(kind, one, 0)
+    return OPERATIONS[kind][1](one, other)
+
+
+def computed(function: Callable[..., Any], *sides: Any) -> Any:
+    """``function(*sides)``: which of two open sizes is the lesser or the greater stays open."""
+    kind = EXTREMES.get(function)
+    return function(*sides) if kind is None or len(sides) != 2 else extreme(kind, *sides)
+
+
 class Size(Expression):
     """An integer: the length of a dimension, and what is computed from lengths."""
 
@@ -465,6 +511,12 @@ for _sign, _op in {
     "truediv": "div",
     "floordiv": "floor_divide",
     "mod": "remainder",
+    "pow": "pow",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
 }.items():
     _with_tensors(f"__{_sign}__", _op, False)
     _with_tensors(f"__r{_sign}__", _op, True)
@@ -477,6 +529,11 @@ numbers.Real.register(Ratio)
 
 def _operand(value: Any) -> bool:
     return isinstance(value, Expression) or type(value) in (int, bool, float)
+
+
+def _places(value: Any) -> bool:
+    """Whether a number is shifted by that many places, which is a product or a quotient."""
+    return type(value) is int and 0 <= value < 64
 
 
 def _real(value: Any) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from math import inf, isinf
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "Terms",
     "built",
     "fractional",
-    "interval",
     "names_of",
     "number_of",
     "product_of",
@@ -27,7 +25,6 @@ __all__ = [
     "sum_of",
     "terms_data",
     "text_of",
-    "times",
     "value_of",
 ]
 
@@ -53,6 +50,7 @@ OPERATIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "sub": ("-", operator.sub),
     "mul": ("*", operator.mul),
     "min": ("min", min),
+    "max": ("max", max),
     "floor": ("floor", math.floor),
     "ceil": ("ceil", math.ceil),
     "trunc": ("trunc", math.trunc),
@@ -126,8 +124,8 @@ def _atom_text(atom: Atom) -> str:
     sign = OPERATIONS[atom.kind][0]
     if len(atom.of) == 1:
         return f"{sign}({text_of(atom.of[0])})"
-    if atom.kind == "min":
-        return f"min({', '.join(map(text_of, atom.of))})"
+    if atom.kind in ("min", "max"):
+        return f"{sign}({', '.join(map(text_of, atom.of))})"
     one, other = map(_side_text, atom.of)
     return f"({one} {sign} {other})"
 
@@ -151,33 +149,6 @@ def value_of(terms: Terms, values: dict[str, Any]) -> Any:
                 product *= OPERATIONS[atom.kind][1](*(value_of(part, values) for part in atom.of))
         total += product
     return total
-
-
-def interval(kind: str, a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    """The bounds of an operation on numbers from ``a`` to ``b`` and from ``c`` to ``d``."""
-    if kind == "mod" and c > 0:
-        return 0, d if isinstance(d, float) and not isinf(d) else d - 1
-    if kind == "floordiv" and c > 0 and a >= 0:
-        return (a // d if d != inf else 0), (b // c if b != inf else inf)
-    if kind == "min":
-        return min(a, c), min(b, d)
-    if kind == "add":
-        return a + c, b + d
-    if kind == "sub":
-        return a - d, b - c
-    if kind == "truediv" and c > 0:
-        kind, c, d = "mul", 0 if d == inf else 1 / d, 1 / c
-    if kind == "mul":
-        ends = [times(x, y) for x in (a, b) for y in (c, d)]
-        return min(ends), max(ends)
-    if kind == "pow" and a >= 1 and c == d and not isinf(c):
-        return min(a**c, b**c), max(a**c, b**c)
-    return -inf, inf
-
-
-def times(a: float, b: float) -> float:
-    """``a * b``, where 0 times infinity is 0."""
-    return 0.0 if 0 in (a, b) else a * b
 
 
 def fractional(terms: Terms) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import coredispatch as cd
 from coredispatch import nn
 
-__all__ = ["Call", "tensors"]
+__all__ = ["Call", "Pair", "tensors"]
 
 
 class Call(nn.Module):
@@ -25,3 +25,10 @@ class Call(nn.Module):
 def tensors(value: Any) -> list[Any]:
     """The tensors in a result, in order."""
     return [v for v in cd.utils._pytree.tree_leaves(value) if isinstance(v, cd.Tensor)]
+
+
+class Pair(Call):
+    """The same of two inputs."""
+
+    def forward(self, x: Any, y: Any) -> Any:  # type: ignore[override]
+        return self.function(x, y)

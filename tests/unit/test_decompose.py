@@ -16,7 +16,7 @@ from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.functionalization import functionalize
 from coredispatch.graph.passes.inference import infer_values
 from coredispatch.graph.passes.inlining import inline_modules
-from coredispatch.graph.symbols import SymbolTable
+from coredispatch.graph.symbols import SymbolTable, extreme
 
 F = cd.nn.functional
 STAY = {"reshape", "contiguous"}
@@ -185,9 +185,8 @@ def test_nothing_known_of_an_input_is_an_error() -> None:
 
 
 _LEAF = st.sampled_from(["n", "m", 1, 2, 3, 5])
-_EXPRESSION = st.recursive(
-    _LEAF, lambda e: st.tuples(st.sampled_from(["+", "-", "*", "//", "%"]), e, e), max_leaves=6
-)
+_SIGNS = ["+", "-", "*", "//", "%", "min", "max", "<<", "&"]
+_EXPRESSION = st.recursive(_LEAF, lambda e: st.tuples(st.sampled_from(_SIGNS), e, e), max_leaves=6)
 
 
 def computed(expression: Any, values: dict[str, Any]) -> Any:
@@ -201,6 +200,10 @@ def computed(expression: Any, values: dict[str, Any]) -> Any:
         "*": lambda: left * right,
         "//": lambda: left // right,
         "%": lambda: left % right,
+        "min": lambda: extreme("min", left, right),
+        "max": lambda: extreme("max", left, right),
+        "<<": lambda: left << 2,
+        "&": lambda: left & 7,
     }[sign]()
 
 
@@ -220,6 +223,42 @@ def test_sizes_compute_as_ints_do(one: Any, other: Any, n: int, m: int) -> None:
     # Where all guards hold, the answers are those of the numbers.
     if all(guard.holds({"n": n, "m": m}) for guard in table.guards):
         assert answers == [known == wanted, known < wanted, known >= wanted]
+
+
+@given(_EXPRESSION, st.integers(0, 3), st.integers(0, 9), st.integers(0, 9))
+def test_a_size_is_within_its_bounds(expression: Any, least: int, n: int, more: int) -> None:
+    """What is answered without a guard holds for all sizes."""
+    n, values = least + n, {"n": least + n, "m": more}
+    table = SymbolTable()
+    symbols = {"n": table.symbol("n", n, least, least + 9), "m": table.symbol("m", more, 0, 9)}
+    try:
+        size, known = computed(expression, symbols), computed(expression, values)
+        answers = [(size >= bound) for bound in range(known - 2, known + 3)]
+    except ZeroDivisionError:
+        return
+    assert answers == [True, True, True, False, False]
+    for other in range(least, least + 10):
+        for second in range(10):
+            values = {"n": other, "m": second}
+            try:
+                value = computed(expression, values)
+            except ZeroDivisionError:
+                continue
+            if all(guard.holds(values) for guard in table.guards):
+                assert [value >= known + step for step in (-2, 0, 1)] == [True, True, False]
+
+
+def test_quotients_are_compared_with_what_they_are_made_of() -> None:
+    table = SymbolTable()
+    n, m = table.symbol("n", 5), table.symbol("m", 7)
+    assert n // 2 <= n
+    assert -(-n // 2) >= 0
+    assert n - n // 2 >= 0
+    assert n % (m + 1) <= m
+    assert extreme("min", n, m) <= m
+    assert extreme("max", n, m) - n >= 0
+    assert table.guards == []
+    assert str(extreme("max", n - m, 0)) == "max(-1*m + n, 0)"
 
 
 def test_what_is_so_for_all_sizes_is_no_guard() -> None:

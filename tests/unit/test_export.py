@@ -14,6 +14,7 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.export import Dim, GuardError, InputKind, OutputKind, UserError, export
+from coredispatch.graph import GraphError
 from coredispatch.graph.calls import operator_of
 
 nn, F = cd.nn, cd.nn.functional
@@ -379,6 +380,56 @@ def test_structures_of_arguments_and_results() -> None:
     assert result[1][1:] == (None, 4)
     with pytest.raises(GuardError, match="number == 4"):
         program.module()(args[0], args[1], 5)
+
+
+class Optional(nn.Module):
+    """Arguments that may be None, by position, by name and in a tuple."""
+
+    def forward(self, x: Any, k: Any = None, pair: Any = (None, 1), *, z: Any = None) -> Any:
+        y = x * 2 if k is None else x + k
+        y = y if pair[0] is None else y * pair[0]
+        return (y if z is None else y - z), z
+
+
+NONE: dict[str, tuple[Any, Any]] = {
+    "by position": ((cd.ones(2), None), {}),
+    "by name": ((cd.ones(2),), {"k": None, "z": None}),
+    "in a tuple": ((cd.ones(2), cd.ones(2), (None, 2)), {"z": cd.ones(2)}),
+    "before a tensor": ((cd.ones(2), None, (cd.full((2,), 3.0), None)), {}),
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_arguments_that_are_none(name: str, tmp_path: Path) -> None:
+    args, kwargs = NONE[name]
+    program = export(Optional(), args, kwargs)
+    wanted = Optional()(*args, **kwargs)
+    cd.export.save(program, tmp_path / "plain.pt2")
+    cd.export.save(program.run_decompositions(), tmp_path / "decomposed.pt2")
+    made = [program, program.run_decompositions()]
+    made += [cd.export.load(tmp_path / name) for name in ("plain.pt2", "decomposed.pt2")]
+    for other in (*made, made[2].run_decompositions()):
+        got = other.module()(*args, **kwargs)
+        assert got[0].equal(wanted[0])
+        assert (got[1] is None) == (wanted[1] is None)
+    with pytest.raises((GuardError, ValueError)):
+        made[1].module()(cd.ones(2), 3)
+
+
+@pytest.mark.parametrize("value", [cd.float64, cd.device("cpu"), cd.strided, slice(0, 2), 1j, "a"])
+def test_arguments_that_are_part_of_the_program_are_saved(value: Any, tmp_path: Path) -> None:
+    program = of(lambda x, k: x * 2, cd.ones(2), value)
+    cd.export.save(program, tmp_path / "program.pt2")
+    made = cd.export.load(tmp_path / "program.pt2").module()
+    assert made(cd.ones(2), value).tolist() == [2.0, 2.0]
+    with pytest.raises(GuardError, match="Guard failed: args_1 =="):
+        made(cd.ones(2), 3)
+
+
+def test_an_argument_that_no_file_can_hold_is_named(tmp_path: Path) -> None:
+    program = of(lambda x, k: x * 2, cd.ones(2), b"q")
+    with pytest.raises(GraphError, match=r"argument of 'args_1' is b'q'"):
+        cd.export.save(program, tmp_path / "program.pt2")
 
 
 def test_constants_and_factories() -> None:

@@ -13,7 +13,7 @@ import coredispatch as cd
 import coredispatch.autograd.forward_ad
 import coredispatch.autograd.functional
 import coredispatch.func
-from coredispatch.utils._pytree import keystr, tree_flatten_with_path
+from coredispatch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.autograd.forward_ad")
@@ -112,3 +112,54 @@ def test_refusal(name: str) -> None:
     builtin = next(c for c in type(theirs.value).__mro__ if c.__module__ == "builtins")
     with pytest.raises(builtin):
         ERRORS[name](cd)
+
+
+def _normalized(t: Any, x: Any) -> Any:
+    return t.nn.functional.layer_norm(x.exp(), x.shape[-1:]).tanh().cumsum(0)
+
+
+def _pairs(t: Any, x: Any) -> Any:
+    return x.sin() * x.flip(0), (x @ x.t()).softmax(-1).sum(0)
+
+
+def _pulled(t: Any, f: Any, x: Any) -> Any:
+    out, pull = t.func.vjp(lambda x: f(x)[0], x)
+    ones = t.ones_like(out)
+    return pull(ones), t.func.jvp(lambda c: pull(ones * c), (t.tensor(2.0),), (t.tensor(3.0),))
+
+
+def _rows(t: Any, f: Any, x: Any) -> Any:
+    x = x.clone().requires_grad_()
+    out = f(x)[0]
+    return t.autograd.grad(out, x, t.stack([t.ones_like(out), out.detach()]), is_grads_batched=True)
+
+
+#: gradients of a compiled function that come as wrappers, and plain ones before and after them
+OF_COMPILED: dict[str, Any] = {
+    "jacrev": lambda t, f, x: t.func.jacrev(f)(x),
+    "jacrev by parts": lambda t, f, x: t.func.jacrev(f, chunk_size=2)(x),
+    "vectorized": lambda t, f, x: t.autograd.functional.jacobian(f, x, vectorize=True),
+    "vjp and forward mode over it": _pulled,
+    "gradients in rows": _rows,
+    "vmap of jacrev": lambda t, f, x: t.vmap(t.func.jacrev(f))(t.stack([x, x * 2])),
+    "jacfwd of jacrev": lambda t, f, x: t.func.jacfwd(t.func.jacrev(f))(x),
+}
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+@pytest.mark.parametrize("program", [_normalized, _pairs], ids=lambda p: p.__name__.strip("_"))
+def test_first_derivatives_of_a_compiled_function(program: Any, backend: str) -> None:
+    array = np.linspace(-1, 1, 12, dtype=np.float64).reshape(3, 4)
+    for names in (list(OF_COMPILED), list(OF_COMPILED)[::-1]):
+        compiled = cd.compile(lambda x: program(cd, x), backend=backend)
+        for name in names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                take = OF_COMPILED[name]
+                want = take(torch, lambda x: program(torch, x), torch.from_numpy(array))
+            got = take(cd, compiled, cd.from_numpy(array.copy()))
+            pairs = zip(tree_leaves(got), tree_leaves(want), strict=True)
+            for mine, theirs in pairs:
+                np.testing.assert_allclose(
+                    mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-7, atol=1e-10
+                )

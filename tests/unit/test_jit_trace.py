@@ -183,6 +183,30 @@ def test_a_size_that_python_looks_at_is_warned_about(program: Any, what: str) ->
         cd.jit.trace(program, cd.ones(2, 2), check_trace=False)
 
 
+def test_bits_and_rounding_of_sizes_stay_expressions() -> None:
+    programs: list[Any] = [
+        lambda n: n >> 1,
+        lambda n: 1 << (n // 2),
+        lambda n: n & 3,
+        lambda n: (n | 8) + (n ^ 5),
+        lambda n: -~n,
+        lambda n: divmod(n, 2)[0] + divmod(40, n)[1],
+        lambda n: round(n * 0.3) + round(n),
+        lambda n: math.ceil(n / 2) + math.floor(n / 3) + math.trunc(n / 4),
+    ]
+    for program in programs:
+        traced = cd.jit.trace(
+            lambda x, program=program: cd.zeros(program(x.size(0))) + 0,
+            cd.ones(4),
+            check_trace=False,
+        )
+        file = io.BytesIO()
+        cd.jit.save(traced, file)
+        file.seek(0)
+        for made in (traced, cd.jit.load(file)):
+            assert [len(made(cd.ones(n))) for n in (4, 9, 13)] == list(map(program, (4, 9, 13)))
+
+
 def test_a_trace_of_ordinary_code_warns_of_nothing(model: Model) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

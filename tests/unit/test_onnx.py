@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx_models import Call, tensors
+from onnx_models import Call, Pair, tensors
 
 import coredispatch as cd
 from coredispatch.onnx import OnnxExporterError, UnsupportedOperatorError
@@ -276,6 +276,29 @@ def test_an_operator_without_translation_is_named_and_may_be_given_one() -> None
         Call(lambda x: x.exp()), cd.ones(2), custom_translation_table={cd.exp: doubled}
     )
     assert made(cd.ones(2))[0].tolist() == [2.0, 2.0]
+
+
+def test_a_translation_that_needs_a_number_for_an_open_size_is_refused_with_the_line() -> None:
+    def wide(builder: Any, x: Any, size: Any, *rest: Any) -> Any:
+        return builder.op("Expand", builder.cast(0, x.dtype), builder.sizes([int(size[0])]))
+
+    def program(x: Any) -> Any:
+        return x.expand(x.shape[0], 2)
+
+    with pytest.raises(UnsupportedOperatorError, match=r"(?s)'expand'.*test_onnx.py.*open sizes"):
+        cd.onnx.export(
+            Call(program),
+            cd.ones(3, 1),
+            input_names=["x"],
+            dynamic_axes={"x": {0: "n"}},
+            custom_translation_table={cd.ops.expand: wide},
+        )
+
+
+def test_an_argument_that_is_none() -> None:
+    net = Pair(lambda x, k: x * 2 if k is None else x + k)
+    made = cd.onnx.export(net, (cd.ones(2), None), verify=True)
+    assert made(cd.ones(2), None)[0].tolist() == [2.0, 2.0]
 
 
 def test_training_mode_is_told_and_refused_by_name() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from onnx_models import Call, tensors
+from onnx_models import Call, Pair, tensors
 
 import coredispatch as cd
 
@@ -246,3 +246,80 @@ def test_a_loss_of_probabilities() -> None:
         return F.binary_cross_entropy(p, t), F.binary_cross_entropy(p, t, p, reduction="none")
 
     agrees(program, cd.randn(3, 4), cd.randn(5, 4), axes={0: "n"})
+
+
+def _read_and_written(x: Any, y: Any, m: Any, n: Any) -> Any:
+    z = y.clone()
+    z[n - 1] = 1.0
+    z[: n - m] = m
+    return z[:: m - 1], z.slice_scatter(cd.zeros(1, 3), 0, n - 1, n)
+
+
+#: integers that the model computes, where PyTorch has a parameter
+COMPUTED: dict[str, Any] = {
+    "a mask of a cache": lambda x, y, m, n: cd.ones(m, n, dtype=cd.bool).tril(n - m),
+    "triangles": lambda x, y, m, n: (
+        cd.ones(m, n).triu(n - m + 1),
+        cd.ones(m, n, dtype=cd.int64).tril(-m),
+    ),
+    "parts": lambda x, y, m, n: (
+        y.narrow(0, n - 2, 2),
+        y[-m:],
+        y[::m],
+        y[n - 1],
+        y.select(0, n - 1),
+        y[: n // 2],
+        y[: min(m, n)],
+    ),
+    "parts that are written": _read_and_written,
+    "a turn": lambda x, y, m, n: (y.roll(m, 0), y.roll((-m, 1), (0, 1))),
+    "paddings": lambda x, y, m, n: (
+        F.pad(x, (n, m, 0, n - 1), value=2.0),
+        F.pad(y.t()[None], (0, n - 1), mode="reflect"),
+        F.pad(x, (0, 0, 0, max(n - m, 0))),
+    ),
+    "repeats": lambda x, y, m, n: (
+        x.repeat(n, 1),
+        x.tile(m, 2),
+        x.repeat_interleave(n, 0),
+        x.repeat_interleave(n),
+    ),
+    "classes": lambda x, y, m, n: F.one_hot(cd.arange(m), m + n),
+    "ranges": lambda x, y, m, n: (
+        cd.arange(m, n + m),
+        cd.arange(0, n, m),
+        y[cd.arange(n - 1, -1, -1)],
+        y[cd.arange(-n, 0)],
+    ),
+    "factors": lambda x, y, m, n: (
+        cd.addmm(cd.ones(3), y, cd.ones(3, 3), beta=m, alpha=n),
+        cd.add(y, y, alpha=m),
+        F.elu(y, alpha=m),
+        F.leaky_relu(y, 1 / m),
+        F.celu(y, m),
+    ),
+    "windows": lambda x, y, m, n: (
+        F.avg_pool1d(y.t()[None], n),
+        F.max_pool1d(y.t()[None], n - 1),
+        F.conv1d(y.t()[None], cd.ones(3, 3, 2), padding=m),
+        F.conv1d(y.t()[None], cd.ones(3, 3, 2), stride=m),
+    ),
+    "a class that is left out": lambda x, y, m, n: F.cross_entropy(
+        y, cd.zeros(n, dtype=cd.int64), ignore_index=m
+    ),
+    "bits": lambda x, y, m, n: (cd.zeros(n >> 1), cd.zeros(m << 1), y.abs() ** m),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_integers_that_the_model_computes(name: str) -> None:
+    net = Pair(lambda x, y: COMPUTED[name](x, y, x.shape[0], y.shape[0]))
+    axes = {"x": {0: "m"}, "y": {0: "n"}}
+    made = cd.onnx.export(
+        net, (cd.randn(2, 3), cd.randn(5, 3)), input_names=["x", "y"], dynamic_axes=axes
+    )
+    for m, n in [(2, 5), (3, 7), (2, 9), (4, 6)]:
+        given = cd.randn(m, 3), cd.randn(n, 3)
+        for got, wanted in zip(made(*given), tensors(net(*given)), strict=True):
+            assert got.dtype is wanted.dtype
+            cd.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)

@@ -159,7 +159,8 @@ class ExportedProgram:
     ) -> ExportedProgram:
         """The same program without writes, and without the composites of ``decomp_table``.
 
-        By default all composites go, down to primitives; an empty table keeps them. What the
+        By default all composites go, down to primitives; an empty table keeps them. One whose
+        decomposition holds for some of the open sizes only, such as ``cummax``, stays. What the
         program writes to comes back as the first outputs (see ``graph_signature``). A table holds
         operators; functions in the place of their decompositions are refused.
         """
@@ -171,7 +172,7 @@ class ExportedProgram:
         graph = functionalize(self.graph)
         names = None if decomp_table is None else {op.name for op in decomp_table}
         keep = (lambda op: False) if names is None else (lambda op: op.name not in names)
-        made = decompose(graph, keep=keep, symbols=self._table)
+        made = decompose(graph, keep=keep, symbols=self._table, whole=True)
         if names is None and made.meta.get("written") != graph.meta.get("written"):
             raise UserError("decomposing changed what the program writes to")
         made, outputs = _flat_outputs(made, self.graph_signature)

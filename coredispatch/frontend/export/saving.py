@@ -20,8 +20,8 @@ from coredispatch.frontend.serialization import save as save_file
 from coredispatch.frontend.serialization.damaged_programs import told_as_damage
 from coredispatch.frontend.utils import _pytree as pytree
 from coredispatch.graph.passes.decomposition import decompose
-from coredispatch.graph.storing import from_document, to_document
-from coredispatch.graph.symbols import Guard, SymbolTable, from_data, to_data
+from coredispatch.graph.storing import from_document, read_value, stored_value, to_document
+from coredispatch.graph.symbols import Expression, Guard, SymbolTable, from_data, to_data
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Device, DType, OpError, dtypes
 
@@ -53,7 +53,7 @@ def save(
         "graph": to_document(ep.graph),
         "inputs": [[s.kind.name, s.name, s.target, s.persistent] for s in signature.input_specs],
         "outputs": [[s.kind.name, s.name, s.target] for s in signature.output_specs],
-        "values": [_info_data(node.meta.get("value")) for node in ep.graph.placeholders],
+        "values": [_info_data(n.meta.get("value"), n.name) for n in ep.graph.placeholders],
         "symbols": [
             [v.name, v.example, v.least, None if v.greatest == inf else v.greatest]
             for v in table.variables.values()
@@ -140,9 +140,11 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _info_data(info: Any) -> Any:
-    if not isinstance(info, ValueInfo):
+def _info_data(info: Any, name: str) -> Any:
+    if info is None or isinstance(info, Expression) or type(info) in (bool, int, float, str):
         return {"number": to_data(info)}
+    if not isinstance(info, ValueInfo):  # a dtype, a device: what an argument may be besides
+        return {"constant": stored_value(info, name)}
     return {
         "shape": [to_data(size) for size in info.shape],
         "dtype": info.dtype.name,
@@ -156,6 +158,8 @@ def _info_data(info: Any) -> Any:
 def _read_info(data: Any, table: SymbolTable) -> Any:
     if "number" in data:
         return from_data(data["number"], table)
+    if "constant" in data:
+        return read_value(data["constant"])
     dtype = getattr(dtypes, data["dtype"], None) or getattr(dtypes, f"{data['dtype']}_", None)
     if not isinstance(dtype, DType):
         raise OpError(f"there is no dtype {data['dtype']!r}")

@@ -8,6 +8,7 @@ from typing import Any
 from coredispatch.frontend.export.constraints import Specialized, constrain
 from coredispatch.frontend.export.dims import Shapes, ShapesCollection
 from coredispatch.frontend.export.errors import UserError
+from coredispatch.frontend.export.extremes import open_extremes
 from coredispatch.frontend.export.program import ExportedProgram, lifted
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
@@ -117,7 +118,7 @@ class _Trace:
         given, named = pytree.tree_unflatten(values, spec)
         before = _state(mod)
         try:
-            with tracing(recorder):
+            with tracing(recorder), open_extremes(shapes.table):
                 result = mod(*given, **named)
                 self.reassigned(before)
         finally:

@@ -61,10 +61,22 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Length:
-    """A number that is computed when the model runs: a tensor of one element, shape (1,)."""
+    """A number that is computed when the model runs: a tensor of one element, shape (1,).
+
+    A translation that needs the number itself, for an attribute of a node or to choose among
+    nodes, refuses the call with that: the operator is decomposed then, or named in the error.
+    """
 
     name: str
     dtype: DType = dtypes.int64
+
+    def _needed(self, *others: Any) -> Any:
+        raise UnsupportedOperatorError(
+            "one of its arguments is a number that is computed from open sizes, and ONNX wants it "
+            "in the model; make those sizes fixed, or the argument a plain number"
+        )
+
+    __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _needed
 
 
 class Builder:
@@ -111,6 +123,10 @@ class Builder:
             names.pop()
         made = [self.unique(f"{kind.lower()}_out") for _ in range(outputs)]
         given = {k: v for k, v in attributes.items() if v is not None}
+        for value in given.values():
+            for item in value if isinstance(value, (tuple, list)) else [value]:
+                if isinstance(item, Length):
+                    item._needed()
         self.nodes.append(
             helper.make_node(kind, names, made, self.unique(kind), domain=domain, **given)
         )

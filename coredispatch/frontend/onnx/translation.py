@@ -21,12 +21,19 @@ from coredispatch.graph.node import map_aggregate
 from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.functionalization import functionalize
 from coredispatch.graph.symbols import Expression
+from coredispatch.graph.terms import OPERATIONS
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Operator, dtypes
 
 __all__ = ["translated"]
 
-_ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul", min: "Min"}
+_ARITHMETIC = {
+    operator.add: "Add",
+    operator.sub: "Sub",
+    operator.mul: "Mul",
+    OPERATIONS["min"][1]: "Min",
+    OPERATIONS["max"][1]: "Max",
+}
 #: what makes an integer of a float, and the operator before the cast, which cuts off
 _ROUNDING = {math.floor: "Floor", math.ceil: "Ceil", round: "Round", math.trunc: None}
 

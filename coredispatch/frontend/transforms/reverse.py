@@ -171,7 +171,7 @@ def without_history(value: Any, depth: int) -> Any:
 
 
 def _has_history(value: Any) -> bool:
-    return any(x.keys & AUTOGRAD or isinstance(x.raw, Leveled) for x in inside(value))
+    return any(x.keys & AUTOGRAD for x in inside(value))
 
 
 def _requires_grad_at(value: Any, depth: int) -> bool:

@@ -19,6 +19,8 @@ from coredispatch.plugin import Operator, Value
 
 __all__ = ["decompose"]
 
+#: in the place of what is not known; None is what an argument that was left out is
+_UNKNOWN = object()
 #: composites that stay: what they come to depends on how memory lies
 _WHOLE = frozenset(["contiguous", "copy_", "reshape"])
 
@@ -29,6 +31,7 @@ def decompose(
     inputs: Sequence[Any] | None = None,
     keep: Collection[str] | Callable[[Operator], bool] = (),
     symbols: SymbolTable | None = None,
+    whole: bool = False,
 ) -> Graph:
     """A graph of primitive operators, and of those composites that ``keep`` names.
 
@@ -36,10 +39,12 @@ def decompose(
 
     Args:
         graph: operators as a trace has them. Modules without a graph of their own are followed too.
-        inputs: a tensor, a :class:`~coredispatch.graph.ValueInfo` or a number for each input; by
-            default what the nodes know (``meta["value"]``).
+        inputs: a tensor, a :class:`~coredispatch.graph.ValueInfo`, a number, or None where the
+            program gets None, for each input; by default what the nodes know (``meta["value"]``).
         keep: names of composites that stay, or a function that says it of an operator.
         symbols: the table of the symbols in the inputs' shapes, which gets the guards.
+        whole: whether a composite stays whole too where its decomposition holds for some of the
+            open sizes only, as that of ``cummax`` does, whose steps are counted by the length.
 
     Decompositions depend on shapes and dtypes. The result holds for those of the inputs: a size
     that is an int is that int from here on, a :class:`~coredispatch.graph.symbols.Size` stays
@@ -64,7 +69,7 @@ def decompose(
             return False
         return not (chosen(op) if callable(keep) else op.name in keep)
 
-    made = _Decomposition(graph, expand, symbols).graph_of(inputs)
+    made = _Decomposition(graph, expand, symbols, whole).graph_of(inputs)
     made.eliminate_dead_code()
     if _writes(made) and not _writes(graph):  # on values of its own: functional forms have them
         named = {key: made.meta[key] for key in ("written",) if key in made.meta}
@@ -82,13 +87,17 @@ class _Decomposition(Interpreter):
     """Runs the graph without data; its operators arrive at the recorder, which spells them out."""
 
     def __init__(
-        self, graph: Graph, expand: Callable[[Operator], bool], symbols: SymbolTable | None
+        self,
+        graph: Graph,
+        expand: Callable[[Operator], bool],
+        symbols: SymbolTable | None,
+        whole: bool,
     ) -> None:
         super().__init__(graph.owning_module, graph=graph)
         self.expand = expand
         self.paths: dict[int, str] = {}
         self.inputs: dict[Node, Node] = {}
-        self.recorder = AbstractRecorder(self.paths, self.constant, symbols, expand)
+        self.recorder = AbstractRecorder(self.paths, self.constant, symbols, expand, whole)
         if symbols is None:
             self.recorder.symbols = _table_of(graph) or SymbolTable(source)
 
@@ -97,13 +106,13 @@ class _Decomposition(Interpreter):
         recorder.graph.owning_module = graph.owning_module
         recorder.graph.meta = dict(graph.meta)
         places = graph.placeholders
-        given = [node.meta.get("value") for node in places] if inputs is None else list(inputs)
+        given = [_told(node) for node in places] if inputs is None else list(inputs)
         if len(given) != len(places):
             raise GraphError(f"the graph has {len(places)} inputs, and {len(given)} were given")
         values = {}
         for node, value in zip(places, given):
             info = info_of(value) if isinstance(value, Value) else value
-            if info is None:
+            if info is _UNKNOWN:
                 raise GraphError(
                     f"nothing is known of the input {node.name!r}",
                     fix="give inputs=, examples of the inputs",
@@ -193,7 +202,7 @@ class _Decomposition(Interpreter):
 
 class _Inner(_Decomposition):
     def __init__(self, outer: _Decomposition, graph: Graph) -> None:
-        super().__init__(graph, outer.expand, outer.recorder.symbols)
+        super().__init__(graph, outer.expand, outer.recorder.symbols, outer.recorder.whole)
         self.module = outer.module
 
 
@@ -204,9 +213,13 @@ def _number(made: Node, value: Any) -> Any:
 
 def _info(value: Any) -> Any:
     if isinstance(value, Node):
-        return value.meta.get("value")
+        return _told(value)
     found = Abstract.of(value)
     return value if found is None else found.info
+
+
+def _told(node: Node) -> Any:
+    return node.meta.get("value", _UNKNOWN)
 
 
 def _known(value: Any) -> Any:

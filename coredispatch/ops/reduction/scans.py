@@ -20,6 +20,7 @@ from coredispatch.ops.support.rules import (
     dot,
     exact,
     normalize_dim,
+    same,
     same_shape,
     values_and_indices,
 )
@@ -198,6 +199,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 @composite(
     takes="float+complex",
     out=_along,
+    dtype=same,
     reference=_scan_reference(np.logaddexp.accumulate),
     samples=scans,
     dtypes="float",

@@ -18,7 +18,7 @@ from coredispatch.ops.support.rules import exact, normalize_dim, normalize_dims,
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
-from coredispatch.registry.model.sizes import as_size, as_sizes
+from coredispatch.registry.model.sizes import as_size, as_sizes, is_int
 from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
@@ -268,7 +268,7 @@ def repeat_interleave(
     counts: Any = repeats.tolist() if hasattr(repeats, "tolist") else repeats
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]
-    if isinstance(counts, int):
+    if is_int(counts):
         as_size(counts, "repeats")
         _check_output_size(counts * length, output_size)
         sizes = (*self.shape[: d + 1], counts, *self.shape[d + 1 :])

@@ -60,7 +60,7 @@ def read(b: Builder, value: str, rank: int, index: Any) -> tuple[str, int]:
         shown += not removed or removed[-1] != dim
         dim += 1
     if axes:
-        value = b.op("Slice", value, b.sizes(starts), b.sizes(ends), _ints(axes), _ints(steps))
+        value = b.op("Slice", value, b.sizes(starts), b.sizes(ends), _ints(axes), b.sizes(steps))
     if removed:
         value = b.op("Squeeze", value, _ints(removed))
     if new:
@@ -175,11 +175,16 @@ def _embedding_lookup(b: Builder, *args: Any) -> Any:
     return b.op("Gather", weight, index, axis=0)
 
 
-def _one_hot(b: Builder, x: Any, num_classes: int = -1) -> Any:
-    if num_classes < 0:
+def _one_hot(b: Builder, x: Any, num_classes: Any = -1) -> Any:
+    if isinstance(num_classes, Length):
+        ends = np.array(0, np.int64), b.cast(num_classes, dtypes.int64), np.array(1, np.int64)
+        classes = b.op("Range", *ends)
+    elif num_classes < 0:
         return b.refuse("one_hot without num_classes, which depends on values")
+    else:
+        classes = np.arange(num_classes, dtype=np.int64)
     places = b.op("Unsqueeze", b.cast(x, dtypes.int64), _ints([-1]))
-    same = b.op("Equal", places, np.arange(num_classes, dtype=np.int64))
+    same = b.op("Equal", places, classes)
     return b.op("Cast", same, to=onnx_dtype(dtypes.int64))
 
 

@@ -24,7 +24,8 @@ def _linear(b: Builder, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _addmm(b: Builder, x: Any, one: Any, other: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    if b.result.dtype.is_floating_point:
+    computed = any(isinstance(n, Length) for n in (alpha, beta))
+    if b.result.dtype.is_floating_point and not computed:
         return b.op("Gemm", one, other, x, alpha=float(alpha), beta=float(beta))
     product, added = b.op("MatMul", one, other), x.name
     if alpha != 1:
@@ -148,7 +149,8 @@ def _adaptive(n: int, globally: str, windows: str) -> Any:
         wanted = [s if w is None else w for s, w in zip(sizes, given)]
         if all(w == 1 for w in wanted):
             return _over_samples(b, n, globally, x)
-        fixed = all(type(s) is int and s % w == 0 for s, w in zip(sizes, wanted))
+        ints = all(type(n) is int for n in (*sizes, *wanted))
+        fixed = ints and all(s % w == 0 for s, w in zip(sizes, wanted))
         if not fixed:
             return b.refuse(
                 f"adaptive pooling of {tuple(sizes)} to {tuple(wanted)}: ONNX has windows of one "

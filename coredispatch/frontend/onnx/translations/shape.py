@@ -8,7 +8,7 @@ import numpy as np
 
 from coredispatch.frontend.onnx.builder import Builder, Length, Tensor, numpy_of
 from coredispatch.frontend.onnx.translations.elementwise import common
-from coredispatch.plugin import DType
+from coredispatch.plugin import DType, dtypes
 
 __all__ = ["TRANSLATIONS"]
 
@@ -127,7 +127,7 @@ def _repeat(b: Builder, x: Any, repeats: Any) -> Any:
 
 def _trilu(upper: int) -> Any:
     def translate(b: Builder, x: Any, diagonal: int = 0) -> Any:
-        return b.op("Trilu", x, np.array(diagonal, dtype=np.int64), upper=upper)
+        return b.op("Trilu", x, b.cast(diagonal, dtypes.int64), upper=upper)
 
     return translate
 
@@ -155,7 +155,11 @@ def _arange(b: Builder, start: Any, end: Any = None, step: Any = 1, *rest: Any) 
         start, end = 0, start
     if not any(isinstance(n, Length) for n in (start, end, step)):
         return b.constant(np.arange(start, end, step).astype(numpy_of(dtype)))
-    return b.op("Range", *[b.cast(n, dtype) for n in (start, end, step)])
+    made = b.op("Range", *[b.cast(n, dtype) for n in (start, end, step)])
+    if type(start) is int and start >= 0 and type(step) is int and step > 0:
+        return made
+    # onnxruntime makes a Slice of a Gather by such a node, and negative ends count from behind.
+    return b.op("Reshape", made, _ints([-1]))
 
 
 def _reshape_as(b: Builder, x: Any, other: Tensor) -> Any:
