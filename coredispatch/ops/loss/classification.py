@@ -41,11 +41,15 @@ from coredispatch.registry.model.value import dtype_of
 # ---- cross entropy ----------------------------------------------------------------------------
 
 
-def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
-    if input.ndim == 0:
+def _require_classes(input: Tensor) -> None:
+    if len(input.shape) == 0:
         raise ShapeError(
             "the input is 0-dim and has no classes", fix="use (C,), (N, C) or (N, C, *)"
         )
+
+
+def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    _require_classes(input)
     given, expected = tuple(target.shape), target_shape(tuple(input.shape))
     if given != expected and (input.ndim > 1 or given != (1,)):
         raise ShapeError(
@@ -128,6 +132,7 @@ def _cross_entropy_shape(input: Any, target: Any, weight: Any, *options: Any) ->
             f"label_smoothing must be between 0 and 1, got {options[2]}",
             fix="give the share of a target that goes to all classes",
         )
+    _require_classes(input)
     if not _is_distribution(input, target):
         _check_target(input, target, weight)
     return reduced_loss(target_shape(tuple(input.shape)), options[1])

@@ -127,6 +127,7 @@ def cross_entropy_errors(make: Any) -> Iterator[tuple[Sample, type[Exception], s
     yield Sample(x, np.array([0, 1, 2])), RuntimeError, "target of shape"
     yield Sample(x, np.array([0.0, 1.0, 2.0, 0.0])), TypeError, "class indices"
     yield Sample(x, np.array([0, 1, 2, 0]), None, -100, "median"), ValueError, "reduction"
+    yield Sample(make(()), make(())), RuntimeError, "no classes"
 
 
 def nll_samples(make: Any) -> Iterator[Sample]:

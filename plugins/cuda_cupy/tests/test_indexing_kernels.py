@@ -163,3 +163,26 @@ def test_nothing_is_read_back(on_host: Any, stand_in: Any, monkeypatch: Any) -> 
     rows = cd.nn.functional.embedding(i, table)
     cd.nn.functional.nll_loss(rows.log_softmax(1), i).backward()
     cd.gather(x, 0, i.view(1, 2)).sum()
+
+
+def test_kernels_run_on_the_device_of_their_arguments(
+    on_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_devices", {})
+    monkeypatch.delenv(checks.VARIABLE, raising=False)
+    x, i = cd.randn(5, 4), cd.tensor([3, 0])
+    there, index = x.to("cuda:1"), i.to("cuda:1")
+    before = on_host.library.launches
+    for got, wanted in (
+        (there[index], x[i]),
+        (there.softmax(1), x.softmax(1)),
+        (there.index_add(0, index, there[:2]), x.index_add(0, i, x[:2])),
+        (cd.nn.functional.layer_norm(there, (4,)), cd.nn.functional.layer_norm(x, (4,))),
+    ):
+        assert str(got.device) == "cuda:1"
+        cd.testing.assert_close(got.cpu(), wanted)
+    assert on_host.library.launches == before + 4
+    there[index + 5]
+    cd.cuda.synchronize(0)
+    with pytest.raises(cd.DimError, match="getitem: index 8"):
+        cd.cuda.synchronize(1)
