@@ -45,6 +45,17 @@ def test_moving_in_every_dtype(on_host: Any, dtype: Any) -> None:
     on_host(lambda x, k: x.scatter(0, k, 1), x, k.view(3, 1).expand(3, 5), launches=2)
 
 
+def test_an_index_that_is_shorter_outside_its_dimension(on_host: Any) -> None:
+    x, k, v = cd.randn(6, 5), cd.tensor([[4, 0], [2, 2]]), cd.randn(3, 4)
+    on_host(lambda x, k, v: x.scatter(0, k, v), x, k, v, launches=2)
+    on_host(lambda x, k: x.scatter(1, k, 0.5), x, k, launches=2)
+    on_host(lambda x, k, v: x.scatter_add(0, k, v), x, k, v)
+    on_host(lambda x, k: cd.gather(x, 0, k), x, k)
+    for wrong in (k.expand(2, 2).repeat(1, 4), k[0]):
+        with pytest.raises(cd.ShapeError):
+            x.to("cuda").scatter(0, wrong.to("cuda"), 1.0)
+
+
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_adding_to_repeated_places(on_host: Any, dtype: Any) -> None:
     x, i = of(dtype, 4, 3), cd.randint(0, 4, (70,))
@@ -73,8 +84,15 @@ def test_subscripts(on_host: Any) -> None:
     on_host(lambda x, i: x[:, :, i], x[1:, ::2], i)
     on_host(lambda x, i, j: x.index_put((i, j), cd.ones(2, 3, 6).to(x), True), x, i, j, launches=3)
     on_host(lambda x, i: x[i, :, i], x, i, launches=0)  # in front: left to the kernel below
-    on_host(lambda x, i: x[1, i], x, i, launches=0)
-    on_host(lambda x, i: x[None, i], x, i, launches=0)
+    on_host(lambda x, i: x[1, i], x, i)
+    on_host(lambda x, i: x[None, i], x, i)
+    on_host(lambda x, i: x[..., 2, i], x, i)
+    on_host(lambda x, i, j: x[1:3, i, ::2], x, i, j)
+    on_host(lambda x, i: x[1:, i, j.to(x.device), None], x, i, launches=3)
+    v = cd.randn(3, 2, 1, 3)
+    on_host(lambda x, i, v: x.index_put((slice(1, 4), i, slice(0, 6, 2)), v), x, i, v, launches=2)
+    on_host(lambda x, i: x.index_put((..., 0, i), cd.ones(4, 2, 1).to(x), True), x, i)
+    on_host(lambda g, i: cd.ops.getitem_backward(g, (0, i), (4, 5, 6)), cd.randn(2, 1, 6), i)
     on_host(lambda x: x[cd.zeros(0, dtype=cd.int64).to(x.device)], x, launches=0)
     on_host(lambda x: x[x[:, 0, 0] > 0], x, launches=0)
 
@@ -184,5 +202,5 @@ def test_kernels_run_on_the_device_of_their_arguments(
     assert on_host.library.launches == before + 4
     there[index + 5]
     cd.cuda.synchronize(0)
-    with pytest.raises(cd.DimError, match="getitem: index 8"):
+    with pytest.raises(cd.DimError, match="getitem: index [58]"):
         cd.cuda.synchronize(1)

@@ -1,8 +1,8 @@
 """Reading, writing and adding by indices, which are checked on the device.
 
 An index out of range is an error at the next wait for the device (see :mod:`..device_checks`).
-Subscripts of index arrays side by side, with whole dimensions around them, are taken; masks, other
-subscripts, and what has no elements are left to the kernels below.
+Subscripts of index arrays side by side, with integers, slices, None and ... around them, are taken;
+masks, index arrays apart from each other, and what has no elements are left to the kernels below.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from coredispatch.plugin import alert_not_deterministic
+from coredispatch.plugin import IndexParts, alert_not_deterministic, numpy_dtype
 from coredispatch_cuda_cupy import device_checks as checks
 from coredispatch_cuda_cupy.cuda.index_arguments import (
     Selection,
@@ -108,6 +108,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
 
 def _subscripts(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
     """Kernels of ``x[index]``."""
+    parts = IndexParts(cupy.ndarray, cupy.asarray, lambda x, dtype: x.astype(numpy_dtype(dtype)))
 
     def opened(op: str, shape: tuple[int, ...], index: Any) -> Any:
         """Index, ``(outer, n, width)``, shape of the slot and least index; None to reject."""
@@ -137,38 +138,56 @@ def _subscripts(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         except ValueError:
             return None
 
+    def divided(shape: tuple[int, ...], index: Any) -> Any:
+        """The basic part of a subscript and the index arrays behind it; None to reject."""
+        kinds = {item.dtype.kind for item in index if isinstance(item, cupy.ndarray)}
+        if kinds != {"i"} or any(isinstance(item, (bool, list, tuple)) for item in index):
+            return None
+        basic, advanced = parts.split(shape, index)
+        return None if basic is None or advanced is None else ((*basic, ...), advanced)
+
     def getitem(self: Any, index: Any) -> Any:
         place = opened("getitem", self.shape, index)
         if place is None:
-            return NotImplemented
+            both = divided(self.shape, index)
+            return NotImplemented if both is None else getitem(self[both[0]], both[1])
         array, around, slot, low = place
         out = cupy.empty(slot, self.dtype)
         rows.take("getitem", self, array, out, around, low=low)
         return out
+
+    def written(op: str, x: Any, index: Any, values: Any, accumulate: bool) -> Any:
+        """A copy of ``x`` with values written to, or added at, an index."""
+        place = opened(op, x.shape, index)
+        if place is None:
+            both = divided(x.shape, index)
+            part = NotImplemented
+            if both is not None:
+                part = written(op, x[both[0]], both[1], values, accumulate)
+            if part is NotImplemented:
+                return part
+            out = x.copy(order="C")
+            out[both[0]] = part
+            return out
+        values = spread(values, place[2])
+        if values is None:
+            return NotImplemented
+        array, around, _, low = place
+        write = rows.added if accumulate else rows.put
+        return write(op, x, array, values, around, low=low)
 
     def index_put(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
         if accumulate and self.dtype.name not in ADDED:
             return NotImplemented
         if not isinstance(values, cupy.ndarray):
             values = cupy.full((), values, self.dtype)
-        place = opened("index_put", self.shape, indices)
-        values = None if place is None else spread(values, place[2])
-        if values is None:
-            return NotImplemented
-        array, around, _, low = place
-        write = rows.added if accumulate else rows.put
-        return write("index_put", self, array, values, around, low=low)
+        return written("index_put", self, indices, values, accumulate)
 
     def getitem_backward(grad: Any, index: Any, shape: Any) -> Any:
         if grad.dtype.name not in ADDED:
             return NotImplemented
-        place = opened("getitem_backward", tuple(shape), index)
-        values = None if place is None else spread(grad, place[2])
-        if values is None:
-            return NotImplemented
-        array, around, _, low = place
         zeros = cupy.zeros(tuple(shape), grad.dtype)
-        return rows.added("getitem_backward", zeros, array, values, around, low=low)
+        return written("getitem_backward", zeros, index, grad, True)
 
     return {"getitem": getitem, "index_put": index_put, "getitem_backward": getitem_backward}
 
@@ -196,6 +215,22 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         rows.run(rows.moving, "gather_along", x.dtype.itemsize, "gather", arrays, sizes)
         return out
 
+    def reached(x: Any, dim: int, index: Any) -> Any:
+        """What of ``x`` an index reaches that is shorter outside ``dim``; None if that is all."""
+        part = narrowed(x, index, dim)
+        if part.shape == x.shape or spans(part.shape, dim, index.shape) is None:
+            return None
+        return tuple(slice(n) for n in part.shape)
+
+    def of_part(kernel: Any, x: Any, part: Any, *rest: Any) -> Any:
+        """A copy of ``x``, and what the kernel makes of a part of it in its place."""
+        changed = kernel(x[part], *rest)
+        if changed is NotImplemented:
+            return changed
+        out = x.copy(order="C")
+        out[part] = changed
+        return out
+
     def placed(self: Any, dim: int, index: Any, src: Any) -> Any:
         """Sizes, index and values of a scatter; None where it is rejected."""
         if not is_index(index) or not index.size or not self.size:
@@ -209,6 +244,9 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         return sizes, as_index(cupy, index), dense(cupy, values)
 
     def scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
+        part = reached(self, dim, index)
+        if part is not None:
+            return of_part(scatter, self, part, dim, index, src)
         one = not isinstance(src, cupy.ndarray)
         place = placed(self, dim, index, cupy.full((), src, self.dtype) if one else src)
         if place is None or self.dtype.itemsize not in WORDS:
@@ -221,6 +259,9 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         return out
 
     def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+        part = reached(self, dim, index)
+        if part is not None:
+            return of_part(scatter_add, self, part, dim, index, src)
         place = placed(self, dim, index, src) if self.dtype.name in ADDED else None
         if place is None or not place[2].ndim:
             return NotImplemented
