@@ -399,3 +399,31 @@ def test_frozen_sets_and_slices_have_ordinary_numbers() -> None:
         assert members == {i}
         assert type(limits.stop) is int
         assert limits == slice(0, i)
+
+
+def test_a_mode_that_sees_operators_sees_them_in_each_call() -> None:
+    from coredispatch.utils._python_dispatch import TorchDispatchMode
+
+    class Tenfold(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
+            return func(*args, **(kwargs or {})) * 10
+
+    def program(x: Any) -> Any:
+        with Tenfold():
+            return x + x
+
+    compiled = cd.compile(program)
+    assert [compiled(cd.ones(1)).item() for _ in range(3)] == [20, 20, 20]
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+def test_a_block_that_is_run_again_for_its_gradients_writes_as_often(backend: str) -> None:
+    norm = cd.nn.BatchNorm1d(3)
+    again = cd.utils.checkpoint.checkpoint
+    compiled = cd.compile(lambda x: again(norm, x, use_reentrant=False), backend=backend)
+    for step in range(4):
+        x = cd.arange(12.0).reshape(4, 3).requires_grad_()
+        y = compiled(x)
+        assert norm.num_batches_tracked.item() == 2 * step + 1
+        y.sum().backward()
+        assert norm.num_batches_tracked.item() == 2 * step + 2

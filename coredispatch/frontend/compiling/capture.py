@@ -14,7 +14,7 @@ from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.joint import Joint, differentiated
+from coredispatch.frontend.compiling.joint import Joint, differentiated, taken_back
 from coredispatch.frontend.compiling.memory import held
 from coredispatch.frontend.compiling.modes import hooks_of_all, modes_in_force
 from coredispatch.frontend.compiling.numbers import (
@@ -94,10 +94,7 @@ class Capture:
 
     @property
     def kept(self) -> set[type]:
-        """Classes of objects that are taken apart, of which the state holds some, too.
-
-        The program may ask whether an argument is one of those.
-        """
+        """Classes of objects taken apart of which the state has some: an argument may be one."""
         return set(self.given.apart) & set(map(type, self.state.seen.values()))
 
     @property
@@ -521,7 +518,11 @@ class Capture:
             self.recorder.refuse("gradients of a result go to another result, a leaf that it made")
             return None
         recorder = self.recorder
-        with self.watch, undisturbed(self.state, recorder, "its backward pass", back=True):
+        with (
+            self.watch,
+            taken_back(self.state.buffers()),
+            undisturbed(self.state, recorder, "its backward pass", back=True),
+        ):
             return differentiated(recorder, wanted)
 
     def forget_numbers(self, tensors: list[Any]) -> None:

@@ -7,7 +7,8 @@ the forward are what a call saves. A call of the program is one node of autograd
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from coredispatch.frontend.autograd.backward import grad as gradients
@@ -20,12 +21,13 @@ from coredispatch.frontend.compiling.gradient_hooks import any_hooks, leaves_of,
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.recording import Origin, Recorder
 from coredispatch.frontend.compiling.sizes import tangent
-from coredispatch.frontend.compiling.switches import capturing
+from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.modes import enable_grad, is_recording
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.compilers import eager
-from coredispatch.plugin import AutogradError, Value, Wrapper
+from coredispatch.graph.passes.aliasing import written_by
+from coredispatch.plugin import AutogradError, Operator, Value, Wrapper
 
 __all__ = ["CompiledProgram", "Joint", "differentiated", "freed"]
 
@@ -77,6 +79,29 @@ class Joint:
         return self.run
 
 
+@contextmanager
+def taken_back(tensors: list[Any]) -> Iterator[None]:
+    """What a block writes to these is undone: it is one backward pass more than the program's."""
+    with capturing_nothing():
+        kept = [(tensor, tensor.raw, tensor._version, tensor.clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with capturing_nothing():
+            for tensor, raw, version, before in kept:
+                if tensor.raw is raw and tensor._version != version:
+                    masked_call(lambda t, b: t.copy_(b), [tensor, before])
+
+
+def _writes_outside(step: Node, made: set[Node]) -> bool:
+    """Whether a step writes to what none of these made: to a buffer, in a forward that is repeated,
+    or in the backward of a program's own function."""
+    op = step.target
+    if not isinstance(op, Operator) or op.random or not op.mutates:
+        return False
+    return not set(written_by(step)) <= made
+
+
 def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     """Capture the backward pass of ``wanted``: node -> tensor that requires grad."""
     # A tensor that is given several times has one gradient: that of all its uses.
@@ -121,6 +146,9 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         recorder.refuse("its backward pass looks at values")
         return None
     steps = recorder.steps[mark:]
+    if any(_writes_outside(step, set(steps)) for step in steps):
+        recorder.refuse("its backward pass writes to tensors from outside")
+        return None
     results: list[Any] = []
     for gradient in found:
         joint.present.append(gradient is not None)

@@ -169,6 +169,11 @@ class State:
             self._by_name(holder, fresh, how)
         self._by_name(namespace, names | fresh, self.named[-1][1])
 
+    def buffers(self) -> list[Any]:
+        """The tensors that no gradient is asked of, but for those that show symbols."""
+        plain = [t for t in self.every_tensor if not hasattr(t.raw, "layer")]
+        return [t for t in plain if not t.requires_grad and t.layout == "strided"]
+
     def knows(self, code: types.CodeType) -> bool:
         """Whether the function of this code was found, with what it closes over.
 

@@ -202,6 +202,8 @@ class Watch:
             )
         elif name in _TEXTS and _of_values(frame) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"it reads the values of a tensor by {name}", _place(frame.f_back))
+        elif name == "__enter__" and _sees_operators(frame):
+            self.recorder.refuse("it enters a mode that sees operators", _place(frame.f_back))
         elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
         if name == "load_state_bytes" and not _by_compiler(frame.f_back):
@@ -249,6 +251,12 @@ def _stepped(owner: Any) -> bool:
     """An iterator or generator: what it goes through was recorded, or was made in the call."""
     kind = type(owner)
     return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+
+
+def _sees_operators(frame: Any) -> bool:
+    """Whether a ``TorchDispatchMode`` is entered: what it sees depends on each call."""
+    own = frame.f_locals.get("self")
+    return any(base.__name__ == "TorchDispatchMode" and _ours(base) for base in type(own).__mro__)
 
 
 def _ours(cls: type) -> bool:
