@@ -21,11 +21,11 @@ extern "C" __global__ void join_index(
 // Who writes last to each place, counted from 1: writers (n) for an index (m) of rows, or writers
 // (outer, n, inner) for an index (outer, m, inner) of elements.
 extern "C" __global__ void last_writers(
-    const i64* index, i64* writers, i64 outer, i64 n, i64 m, i64 inner, i64 low, i64* flag,
+    const i64* index, int* writers, i64 outer, i64 n, i64 m, i64 inner, i64 low, i64* flag,
     i64 kind, i64 op) {
     Check check{low, flag, kind, op};
     for (Each i(outer * m * inner); i.more(); i.next()) {
         i64 row = quotient(i, inner), o = quotient(row, m), k = check.place(index[i], n);
-        if (k >= 0) atomicMax(writers + (o * n + k) * inner + i - row * inner, row - o * m + 1);
+        if (k >= 0) atomicMax(writers + (o * n + k) * inner + i - row * inner, (int)(row - o * m + 1));
     }
 }

@@ -29,6 +29,8 @@ __all__ = ["ADDED", "kernels"]
 
 #: the dtypes that values are added in
 ADDED = ("float32", "float64", "float16", "bfloat16", "int64", "int32")
+#: writers of one place are counted in 32 bits
+_MOST_WRITERS = 2**31 - 2
 
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
@@ -236,7 +238,7 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         if not is_index(index) or not index.size or not self.size:
             return None
         sizes = spans(self.shape, dim, index.shape)
-        if sizes is None or src.dtype != self.dtype:
+        if sizes is None or src.dtype != self.dtype or sizes[2] > _MOST_WRITERS:
             return None
         if src.ndim and (src.ndim != index.ndim or any(map(int.__gt__, index.shape, src.shape))):
             return None
@@ -341,6 +343,8 @@ class Rows:
     ) -> Any:
         """A copy of ``x`` with rows replaced by values, or by the one value there is."""
         outer, n, width = around
+        if index.size > _MOST_WRITERS:
+            return NotImplemented
         size = x.dtype.itemsize
         values = dense(self.cupy, values.astype(x.dtype, copy=False))
         step = int(values.size > 1 or outer * index.size * width == 1)
@@ -355,7 +359,7 @@ class Rows:
     def writers(self, op: str, index: Any, sizes: tuple[int, ...], low: int = 0) -> Any:
         """Which of the values for a place is the last, from 1; the index is checked by that."""
         outer, n, _, inner = sizes
-        found = self.cupy.zeros(outer * n * inner, index.dtype)
+        found = self.cupy.zeros(outer * n * inner, "int32")
         self.run(self.checking, "last_writers", index.dtype, op, (index, found), sizes, (low,))
         return found
 

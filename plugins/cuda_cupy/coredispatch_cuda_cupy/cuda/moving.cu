@@ -14,7 +14,7 @@ extern "C" __global__ void take_rows(
 // Of several values for one place the last stays, as on the CPU: `writers` says which of m that is
 // (see checks.cu), from 1.
 extern "C" __global__ void put_rows(
-    E* out, const i64* index, const E* values, i64 step, const i64* writers, i64 outer, i64 n,
+    E* out, const i64* index, const E* values, i64 step, const int* writers, i64 outer, i64 n,
     i64 m, i64 width) {
     for (Each i(outer * m * width); i.more(); i.next()) {
         i64 row = quotient(i, width), o = quotient(row, m), j = row - o * m, k = index[j];
@@ -35,7 +35,7 @@ extern "C" __global__ void gather_along(
     }
 }
 extern "C" __global__ void scatter_along(
-    E* out, const i64* index, const E* values, i64 step, const i64* writers, i64 outer, i64 n,
+    E* out, const i64* index, const E* values, i64 step, const int* writers, i64 outer, i64 n,
     i64 m, i64 inner) {
     for (Each i(outer * m * inner); i.more(); i.next()) {
         i64 row = quotient(i, inner), o = quotient(row, m), k = index[i];
