@@ -405,3 +405,37 @@ def test_gradients_of_what_the_program_makes(program: Any, wanted: bool) -> None
             gradients += [first.grad, w.grad] if first.requires_grad else [w.grad]
             seen.append([None if g is None else g.tolist() for g in gradients])
         assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_steps_large_enough_for_kernels_of_plugins_run_by_graphs(kind: str) -> None:
+    if kind == "linear":
+        layers: list[Any] = [
+            nn.Linear(784, 128),
+            nn.ReLU(),
+            nn.BatchNorm1d(128),
+            nn.Linear(128, 10),
+        ]
+        x = cd.randn(64, 784)
+    else:
+        layers = [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten()]
+        layers.append(nn.Linear(16 * 30 * 30, 10))
+        x = cd.randn(8, 3, 32, 32)
+    net = nn.Sequential(*layers)
+    optimizer = cd.optim.Adam(net.parameters())
+
+    def whole(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    forward = cd.compile(net.forward)
+    step = cd.compile(whole)
+    for _ in range(5):
+        step(x)
+        forward(x).sum().backward()
+    assert step.eager_calls == forward.eager_calls == 0
+    assert step.captures <= 3
+    assert forward.captures <= 3

@@ -519,8 +519,8 @@ class Capture:
             return None
         recorder = self.recorder
         with (
-            self.watch,
             taken_back(self.state.buffers()),
+            self.watch,
             undisturbed(self.state, recorder, "its backward pass", back=True),
         ):
             return differentiated(recorder, wanted)

@@ -357,7 +357,9 @@ class State:
         elif isinstance(value, np.ufunc) and _of_python(value):
             self.refuse(f"{how} is made of a function in Python")
         elif isinstance(value, _BOUND):
-            self.walk(getattr(value, "__self__", None), f"the object of {how}")
+            owner = getattr(value, "__self__", None)
+            if type(owner).__module__ in ("builtins", "collections", "itertools"):
+                self.walk(owner, f"the object of {how}")
         elif isinstance(value, _ATOMS):
             return
         elif isinstance(value, _CACHING):
