@@ -32,7 +32,7 @@ from coredispatch.plugin import (
 from coredispatch.registry import TABLE
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["Abstract", "AbstractRecorder", "ValueNeeded"]
+__all__ = ["Abstract", "AbstractRecorder", "ValueNeeded", "narrows"]
 
 _META = Device("meta")
 
@@ -131,7 +131,7 @@ class AbstractRecorder(Recorder):
         paths, constant: as those of :class:`~.capture.Recorder`.
         symbols: the table of the symbols in the shapes.
         expand: whether the decomposition of an operator is followed in its place.
-        whole: whether it stays where its decomposition holds for some of the sizes only.
+        whole: whether an operator stays where its decomposition holds for some of the sizes only.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class AbstractRecorder(Recorder):
         constant: Callable[[Any], str],
         symbols: SymbolTable | None = None,
         expand: Callable[[Operator], bool] = lambda op: False,
-        whole: bool = False,
+        whole: Callable[[Operator], bool] = lambda op: False,
     ) -> None:
         super().__init__(paths, constant)
         self.whole = whole
@@ -309,7 +309,7 @@ class AbstractRecorder(Recorder):
             except DataDependentError:
                 self.kept_whole.add(op.name)
             else:
-                if not self.whole or not any(map(_narrows, self.symbols.guards[asked:])):
+                if not (any(map(narrows, self.symbols.guards[asked:])) and self.whole(op)):
                     return made
                 self.kept_whole = stayed | {op.name}
                 self.undone(begun, asked)
@@ -411,12 +411,14 @@ class AbstractRecorder(Recorder):
         return out
 
 
-def _narrows(guard: Guard) -> bool:
+def narrows(guard: Guard) -> bool:
     """Whether a guard leaves sizes out, besides those where some length is 0 or 1.
 
     Operators take no length to be 0 or 1 where they ask, and serve such sizes like all others.
     """
     edges = {"!=": (0, 1), ">": (0, 1), ">=": (1, 2)}
+    if guard.free:
+        return False
     return isinstance(guard.right, Expression) or guard.right not in edges.get(guard.sign, ())
 
 

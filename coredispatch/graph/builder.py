@@ -25,7 +25,9 @@ __all__ = ["Builder"]
 class _OpenSizes(SymbolTable):
     """The sizes of a program that is written before its inputs are there: none has a number."""
 
-    def guard(self, sign: str, left: Any, right: Any, *, forced: bool = False) -> None:
+    def guard(
+        self, sign: str, left: Any, right: Any, *, forced: bool = False, free: bool = False
+    ) -> None:
         """Keep that ``left sign right``; refuse a size that the program needs as a number."""
         if forced:
             raise GraphError(

@@ -85,6 +85,7 @@ class Guard:
     Attributes:
         where: the user's line that asked, ``(file, line, function)``.
         forced: whether the program needed the number itself.
+        free: whether the other answer leads to the same result, another way.
     """
 
     sign: str
@@ -92,6 +93,7 @@ class Guard:
     right: Any
     where: tuple[str, int, str] | None = None
     forced: bool = False
+    free: bool = False
 
     def names(self) -> set[str]:
         """The symbols in it."""
@@ -135,13 +137,17 @@ class SymbolTable:
         """Name -> value in the example."""
         return {name: variable.example for name, variable in self.variables.items()}
 
-    def guard(self, sign: str, left: Any, right: Any, *, forced: bool = False) -> None:
+    def guard(
+        self, sign: str, left: Any, right: Any, *, forced: bool = False, free: bool = False
+    ) -> None:
         """Keep that ``left sign right``, once."""
-        if not any(
-            g.sign == sign and _terms(g.left) == _terms(left) and _terms(g.right) == _terms(right)
-            for g in self.guards
-        ):
-            self.guards.append(Guard(sign, left, right, self.source(), forced))
+        for place, known in enumerate(self.guards):
+            sides = (_terms(known.left), _terms(known.right))
+            if known.sign == sign and sides == (_terms(left), _terms(right)):
+                if known.free and not free:
+                    self.guards[place] = Guard(sign, left, right, self.source(), forced)
+                return
+        self.guards.append(Guard(sign, left, right, self.source(), forced, free))
 
     def bounds(self, terms: Terms, floor: float = 2) -> tuple[float, float]:
         """The least and the greatest value that an expression may have.
@@ -156,7 +162,7 @@ class SymbolTable:
 
         return bounds_of(terms, symbol)
 
-    def ask(self, sign: str, left: Any, right: Any) -> bool:
+    def ask(self, sign: str, left: Any, right: Any, *, free: bool = False) -> bool:
         """The answer to ``left sign right``: what always holds, else what the example says."""
         difference = sum_of(_terms(left), _terms(right), -1)
         low, high = self.bounds(difference, 0 if _asked_by_program() else 2)
@@ -164,7 +170,7 @@ class SymbolTable:
             if certain:
                 return answer
         held = _ASKED[sign](value_of(difference, self.examples), 0)
-        self.guard(sign if held else _NEGATED[sign], left, right)
+        self.guard(sign if held else _NEGATED[sign], left, right, free=free)
         return held
 
 
@@ -276,10 +282,14 @@ class Expression(Symbol):
         """The lesser one, which stays an expression where both may be it."""
         return self._chosen("min", other, 2)
 
+    def at_least(self, bound: Any) -> bool:
+        """Whether it is ``bound`` at least, where either answer leads to the same result."""
+        return self.table.ask(">=", self, bound, free=True)
+
     def _chosen(self, kind: str, other: Any, floor: float) -> Any:
         low, high = self.table.bounds(sum_of(self.terms, _terms(other), -1), floor)
         if low >= 0 or high <= 0:
-            return self if (low >= 0) == (kind == "max") else other
+            return self if (high <= 0 if kind == "min" else low >= 0) else other
         # In one order, so that what does not depend on it is one expression.
         return self._kept(kind, *sorted((self, other), key=lambda side: repr(_terms(side))))
 

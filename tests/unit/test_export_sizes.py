@@ -119,6 +119,16 @@ def test_decompositions_hold_for_all_sizes(name: str) -> None:
     agrees(program.module(), UNROLLED[name], [(2, 5), (2, 2), (2, 3), (2, 40)])
 
 
+def test_a_choice_among_ways_to_the_same_result_closes_no_size() -> None:
+    def program(lib: Any, x: Any, y: Any, m: Any, n: Any) -> Any:
+        attended = lib.nn.functional.scaled_dot_product_attention(x, y, y)
+        return attended, x.lerp(x * 2, 1 / m)
+
+    made = exported(program).run_decompositions()
+    assert "kept_whole" not in made.graph.meta
+    agrees(made.module(), program, [*SIZES, (20, 3), (17, 400)])
+
+
 def test_the_lesser_of_a_size_and_two_counts_sizes_of_one() -> None:
     def program(lib: Any, x: Any, y: Any, m: Any, n: Any) -> Any:
         return lib.zeros(min(n, 2), max(m, 1))

@@ -49,6 +49,7 @@ def constrain(shapes: Shapes, *, deferred: bool) -> list[Guard]:
     ``deferred``, and :class:`Specialized` where it closes a size of ``Dim.AUTO``.
     """
     table = shapes.table
+    table.guards = [guard for guard in table.guards if not guard.free]
     kept: list[Guard] = []
     problems: list[str] = []
     fixes: list[str] = []

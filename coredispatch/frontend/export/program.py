@@ -172,7 +172,7 @@ class ExportedProgram:
         graph = functionalize(self.graph)
         names = None if decomp_table is None else {op.name for op in decomp_table}
         keep = (lambda op: False) if names is None else (lambda op: op.name not in names)
-        made = decompose(graph, keep=keep, symbols=self._table, whole=True)
+        made = decompose(graph, keep=keep, symbols=self._table, whole=lambda op: True)
         if names is None and made.meta.get("written") != graph.meta.get("written"):
             raise UserError("decomposing changed what the program writes to")
         made, outputs = _flat_outputs(made, self.graph_signature)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from coredispatch._version import __version__
+from coredispatch._warnings import warn
 from coredispatch.frontend.export.signature import InputKind, OutputKind
 from coredispatch.frontend.onnx.builder import Builder, Length, Tensor, onnx_dtype
 from coredispatch.frontend.onnx.control import translate_branch, translate_loop, used_names
 from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from coredispatch.frontend.onnx.translations import table
 from coredispatch.graph import Graph, Node
+from coredispatch.graph.abstract import narrows
 from coredispatch.graph.calls import bound_arguments, operator_of
 from coredispatch.graph.node import map_aggregate
 from coredispatch.graph.passes.decomposition import decompose
@@ -74,33 +76,50 @@ class _Translator:
         """Operators that have a translation, and primitives."""
         pure = functionalize(self.program.graph)
         keep = set(self.known) | set(self.custom)
+        guards = self.program._table.guards
+        known = len(guards)
+        # An operator whose translation refuses this use of it may still have a decomposition; one
+        # that holds for some of the open sizes only is the last way.
         refused: set[str] = set()
+        narrow: set[str] = set()
         while True:
-            # An operator whose translation refuses this use of it may still have a decomposition.
-            names = frozenset(keep - refused)
-            made = decompose(pure, keep=_named(names), symbols=self.program._table)
-            again = self.tried(made)
-            if not again - refused:
-                return made
-            refused |= again
+            made = decompose(
+                pure,
+                keep=_named(frozenset(keep - refused)),
+                symbols=self.program._table,
+                whole=_other_than(frozenset(narrow)),
+            )
+            asked = [str(guard) for guard in guards[known:] if narrows(guard)]
+            del guards[known:]
+            op = self.tried(made, narrow)
+            if op is None:
+                break
+            (refused if op.name in keep - refused else narrow).add(op.name)
+        if narrow:
+            warn(
+                f"{', '.join(sorted(narrow))}: spelled out for lengths like the example's "
+                f"({'; '.join(asked)}). The model may be wrong for other sizes, which it does not "
+                "refuse"
+            )
+        return made
 
-    def tried(self, graph: Graph) -> set[str]:
-        """The composites whose translations refuse a call; nothing is kept of the attempt."""
+    def tried(self, graph: Graph, narrow: set[str]) -> Operator | None:
+        """A composite whose translation refuses a call; nothing is kept of the attempt."""
         builder, env = self.builder, self.env
         self.builder, self.env = Builder(self.opset), {}
-        refused: set[str] = set()
         try:
             self.begin(graph, [])
             for node in graph.nodes:
                 self.step(node)
         except UnsupportedOperatorError as error:
-            op = error.operator
-            if op is None or op.kind != "composite" or op.decomposition is None:
+            op: Operator | None = error.operator
+            composite = op is not None and op.kind == "composite" and op.decomposition is not None
+            if op is None or not composite or op.name in narrow:
                 raise
-            refused.add(op.name)
+            return op
         finally:
             self.builder, self.env = builder, env
-        return refused
+        return None
 
     # -- the model -------------------------------------------------------------------------------
 
@@ -321,6 +340,11 @@ def _held(made: Any, info: Any, op: Operator) -> Any:
             )
         return [Tensor(str(name), i) for name, i in zip(names, info)]
     return Tensor(str(made[0] if isinstance(made, (tuple, list)) else made), info)
+
+
+def _other_than(names: frozenset[str]) -> Callable[[Operator], bool]:
+    """Whether an operator is none of those."""
+    return lambda op: op.name not in names
 
 
 def _named(names: frozenset[str]) -> Callable[[Operator], bool]:

@@ -31,7 +31,7 @@ def decompose(
     inputs: Sequence[Any] | None = None,
     keep: Collection[str] | Callable[[Operator], bool] = (),
     symbols: SymbolTable | None = None,
-    whole: bool = False,
+    whole: Callable[[Operator], bool] = lambda op: False,
 ) -> Graph:
     """A graph of primitive operators, and of those composites that ``keep`` names.
 
@@ -43,8 +43,8 @@ def decompose(
             program gets None, for each input; by default what the nodes know (``meta["value"]``).
         keep: names of composites that stay, or a function that says it of an operator.
         symbols: the table of the symbols in the inputs' shapes, which gets the guards.
-        whole: whether a composite stays whole too where its decomposition holds for some of the
-            open sizes only, as that of ``cummax`` does, whose steps are counted by the length.
+        whole: says of a composite whether it stays whole too where its decomposition holds for some
+            of the open sizes only, as that of ``cummax``, which takes the more steps the longer.
 
     Decompositions depend on shapes and dtypes. The result holds for those of the inputs: a size
     that is an int is that int from here on, a :class:`~coredispatch.graph.symbols.Size` stays
@@ -91,7 +91,7 @@ class _Decomposition(Interpreter):
         graph: Graph,
         expand: Callable[[Operator], bool],
         symbols: SymbolTable | None,
-        whole: bool,
+        whole: Callable[[Operator], bool],
     ) -> None:
         super().__init__(graph.owning_module, graph=graph)
         self.expand = expand

@@ -36,6 +36,7 @@ from coredispatch.registry.model.dtypes import (
 )
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.scalars import stored
+from coredispatch.registry.model.sizes import at_least
 from coredispatch.registry.model.value import dtype_of
 
 _FLOATS = (float32, float64)
@@ -293,7 +294,7 @@ def _between(start: Any, end: Any, weight: Any) -> Any:
     """``lerp`` in the dtype of its arguments."""
     distance = sub(end, start)
     if not isinstance(weight, Value):
-        if abs(weight) < 0.5:
+        if not at_least(abs(weight), 0.5):
             return add(start, mul(distance, weight))
         return sub(end, mul(distance, 1 - weight))
     near = lazy.lt(lazy.abs(weight), 0.5)

@@ -15,6 +15,7 @@ from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import TABLE, composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import at_least, lesser
 
 
 def _reference(
@@ -145,11 +146,12 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
     plain = attn_mask is None and not is_causal
+    rows = query.shape[-2]
     if (
         dropout_p == 0
         and _has_kernel(query, key, value, attn_mask, enable_gqa)
-        and (is_causal or query.shape[-2] >= _QUERIES)
-        and not (plain and query.shape[-2] * key.shape[-2] < _SCORES)
+        and (is_causal or at_least(rows, _QUERIES))
+        and not (plain and not at_least(rows * key.shape[-2], _SCORES))
     ):
         return attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
@@ -259,8 +261,9 @@ def _of_mask(
 
 def _reached(x: Tensor, query: Tensor) -> Tensor:
     """Keys, or values, without those that come after all queries."""
-    length = query.shape[-2]
-    return x.narrow(-2, 0, length) if x.shape[-2] > length else x
+    own = x.shape[-2]
+    length = lesser(own, query.shape[-2])
+    return x if length is own else x.narrow(-2, 0, length)
 
 
 def _read(key: Tensor, attn_mask: Tensor | None) -> Tensor:

@@ -23,6 +23,7 @@ __all__ = [
     "as_int",
     "as_size",
     "as_sizes",
+    "at_least",
     "expand_size",
     "infer_size",
     "is_int",
@@ -57,12 +58,24 @@ class Symbol:
         """The lesser of two lengths. A subclass may leave open which one it is."""
         return min(self, other)
 
+    def at_least(self, bound: Any) -> bool:
+        """``self >= bound``, where either answer leads to the same result."""
+        return bool(self >= bound)
+
 
 def lesser(one: Any, other: Any) -> Any:
     """``min(one, other)`` of two lengths, without asking a :class:`Symbol` which one it is."""
     if isinstance(one, Symbol):
         return one.lesser(other)
     return other.lesser(one) if isinstance(other, Symbol) else min(one, other)
+
+
+def at_least(value: Any, bound: Any) -> bool:
+    """``value >= bound``, for a choice among ways to the same result.
+
+    A program does not depend on such an answer about a :class:`Symbol`, but may run faster by it.
+    """
+    return value.at_least(bound) if isinstance(value, Symbol) else bool(value >= bound)
 
 
 def is_int(value: Any) -> bool:
