@@ -59,15 +59,14 @@ def libraries() -> tuple[Any, Any] | None:
     return cd, torch
 
 
-def missing_device(ours: Any, theirs: Any) -> str | None:
-    """Why nothing can be measured here; None where both libraries have a device."""
-    if not ours.cuda.is_available():
-        try:
-            ours.cuda.init()
-        except ours.DeviceError as error:
-            return f"coredispatch has no CUDA device here.\n{error}"
-    if not theirs.cuda.is_available():
-        return "PyTorch has no CUDA device here: install its build for CUDA"
+def missing_device() -> str | None:
+    """Why coredispatch has no device here; None where it has one."""
+    import coredispatch as cd
+
+    try:
+        cd.cuda.init()
+    except cd.DeviceError as error:
+        return f"coredispatch has no CUDA device here.\n{error}"
     return None
 
 
@@ -251,6 +250,10 @@ def main() -> int:
     parser.add_argument("--json", default="", help="a file for the rows")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, not measured")
     options = parser.parse_args()
+    absent = None if options.rehearse else missing_device()
+    if absent is not None:
+        print(f"nothing was measured: {absent}")
+        return 1
     found = libraries()
     if found is None:
         return 1
@@ -258,11 +261,10 @@ def main() -> int:
         different = rehearse(*found)
         print(f"different: {', '.join(different)}" if different else "all cases agree on the CPU")
         return int(bool(different))
-    absent = missing_device(*found)
-    if absent is not None:
-        print(f"nothing was measured: {absent}")
-        return 1
     ours, theirs = found
+    if not theirs.cuda.is_available():
+        print("nothing was measured: PyTorch has no CUDA device here: install its build for CUDA")
+        return 1
     print(f"{ours.cuda.get_device_name()}, coredispatch {ours.__version__}, PyTorch "
           f"{theirs.__version__}")  # fmt: skip
     rows = measured(options, ours, theirs)

@@ -77,7 +77,8 @@ def _holders(allocator: Any, index: int, block: Any) -> list[str]:
             shapes[name] += size
             numbers[name] += 1
 
-    tensors = [x for x in gc.get_objects() if isinstance(x, Tensor)]
+    # By type: the class that an object claims to have may be code of its own.
+    tensors = [x for x in gc.get_objects() if issubclass(type(x), Tensor)]
     leaves = [x for x in tensors if x.requires_grad and x.is_leaf]
     for leaf in leaves:
         take(leaf, "parameters")
