@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import math
 import operator
 import pickle
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -458,3 +460,32 @@ def test_an_assertion_is_a_part_of_the_traced_program() -> None:
     assert traced(cd.ones(2)).tolist() == [2.0, 2.0]
     with pytest.raises(AssertionError, match="program.py:2 in positive"):
         traced(-cd.ones(2))
+
+
+class Kept(nn.Module):
+    """What a module may hold: submodules, parameters, buffers of both kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.rest = nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2))
+        self.weight = nn.Parameter(cd.full((2,), 2.0), requires_grad=False)
+        self.register_buffer("shift", cd.full((2,), 3.0))
+        self.register_buffer("mask", cd.tensor([True, False]), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        y = self.rest(self.linear(x)) * self.weight + self.shift
+        return y.clamp(-math.inf, 4)[:, :2].to(cd.float64) + self.mask
+
+
+def test_a_folder_is_a_package_with_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Kept().eval()
+    fx.symbolic_trace(module).to_folder(tmp_path / "written_module", "Net")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("written_module").Net()
+    x = cd.randn(4, 3)
+    assert made(x).equal(module(x))
+    assert set(made.state_dict()) == set(module.state_dict())
+    assert not made.weight.requires_grad
+    assert not made.training

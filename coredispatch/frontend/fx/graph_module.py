@@ -128,16 +128,47 @@ class GraphModule(Module):
         return str(text)
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
-        """Write the text of ``forward`` and the state of the module into a folder."""
+        """Write the module as a package: its text, its state, and a file for each submodule.
+
+        ``from folder import FxModule; FxModule()`` is the module then, without the graph. The
+        submodules are pickled: their classes have to be there.
+        """
         from coredispatch.frontend.serialization import save
 
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         save(self.state_dict(), target / "state_dict.pt")
+        lines = ["super().__init__()", "here = Path(__file__).parent"]
+        for name, child in self.named_children():
+            save(child, target / f"{name}.pt")
+            lines.append(
+                f"self.add_module({name!r}, cd.load(here / {name + '.pt'!r}, weights_only=False))"
+            )
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                made = f"nn.Parameter({_empty(parameter)}, {parameter.requires_grad})"
+                lines.append(f"self.register_parameter({name!r}, {made})")
+        persistent = buffers_of(self)
+        for name, buffer in self._buffers.items():
+            if buffer is None:
+                continue
+            if not persistent.get(name, True):  # no state_dict has it
+                save(buffer, target / f"{name}.pt")
+                made = f"cd.load(here / {name + '.pt'!r})"
+                lines.append(f"self.register_buffer({name!r}, {made}, persistent=False)")
+            else:
+                lines.append(f"self.register_buffer({name!r}, {_empty(buffer)})")
+        lines.append('self.load_state_dict(cd.load(here / "state_dict.pt"))')
+        lines.append(f"self.training = {self.training}")
+        body = "\n        ".join(lines)
         (target / "module.py").write_text(
-            "import coredispatch as cd\nimport math, operator\nfrom coredispatch import nn\n\n\n"
-            f"class {module_name}(nn.Module):" + self.code.replace("\n", "\n    ").rstrip() + "\n"
+            "import math\nimport operator\nfrom pathlib import Path\n\n"
+            "import coredispatch as cd\nfrom coredispatch import nn\n\n\n"
+            f"class {module_name}(nn.Module):\n    def __init__(self):\n        {body}\n"
+            + self.code.replace("\n", "\n    ").rstrip()
+            + "\n"
         )
+        (target / "__init__.py").write_text(f"from .module import {module_name}\n")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         state = {path: copy.deepcopy(_read(self, path), memo) for path in _paths(self._graph)}
@@ -158,6 +189,11 @@ class GraphModule(Module):
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self._code}"
+
+
+def _empty(tensor: Any) -> str:
+    """The text that makes a tensor of this shape and dtype."""
+    return f"cd.empty({tuple(tensor.shape)!r}, dtype=cd.{tensor.dtype.name})"
 
 
 def _rebuilt(kind: Any, state: Any, graph: Graph, name: str, details: Any) -> Any:
