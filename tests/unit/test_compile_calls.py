@@ -323,3 +323,19 @@ def test_values_of_before_a_split_are_there_after_it() -> None:
         for got, wanted in zip(fast(x), program(x), strict=True):
             cd.testing.assert_close(got, wanted)
     assert fast.captures == 1
+
+
+def test_stances_that_compile_nothing_new_hold_for_the_first_call_too() -> None:
+    fast = compiled(lambda x: x * 2)
+    with cd.compiler.set_stance("eager_on_recompile"):
+        assert fast(cd.ones(1)).item() == 2
+    assert calls(fast) == 0
+    with (
+        cd.compiler.set_stance("fail_on_recompile"),
+        pytest.raises(RuntimeError, match="Detected recompile"),
+    ):
+        fast(cd.ones(1))
+    fast(cd.ones(1))
+    assert calls(fast) == 1
+    with cd.compiler.set_stance("fail_on_recompile"):
+        assert fast(cd.ones(1)).item() == 2

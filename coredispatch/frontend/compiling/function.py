@@ -215,9 +215,9 @@ class CompiledFunction:
 
     def _capture(self, key: Any, given: Arguments, args: Any, kwargs: Any, known: Any) -> Any:
         """Run eagerly, and keep the program for the next time."""
-        if self.given_up is not None or STANCE.name == "eager_on_recompile" and self.programs:
+        if self.given_up is not None or STANCE.name == "eager_on_recompile":
             return self._eagerly(args, kwargs)
-        if STANCE.name == "fail_on_recompile" and self.programs:
+        if STANCE.name == "fail_on_recompile":
             raise RuntimeError(
                 "Detected recompile when torch.compile stance is 'fail_on_recompile'"
             )
