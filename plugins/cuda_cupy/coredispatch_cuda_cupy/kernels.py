@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DType, OpError
+from coredispatch.plugin import DType, OpError, ShapeError
 
 __all__ = ["guarded", "overrides", "refuse_shared_memory"]
 
@@ -39,6 +39,16 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
         grad = grad_output.reshape(rows, grad_output.shape[-1])
         return cupy.matmul(grad.T, input.reshape(rows, input.shape[-1]))
 
+    def fill_(x: Any, value: Any) -> None:
+        if getattr(value, "ndim", 0):
+            raise ShapeError(f"fill takes a number or a 0-dim tensor, got shape {value.shape}")
+        if type(value) is int and x.dtype.kind in "iu":
+            value = np.array(value, x.dtype)[()]  # OverflowError where it does not fit
+        x[...] = value  # elements may share memory: all get the same
+
+    def zero_(x: Any) -> None:
+        x[...] = 0
+
     # cuBLAS accumulates the products of float16 and bfloat16 in float32, on the tensor cores, so
     # they are not widened beforehand. `add` is the ufunc itself; the namespace's has another `at`
     # (see .namespace).
@@ -47,6 +57,8 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
         "matmul": lambda a, b: cupy.matmul(a, b),
         "linear": linear,
         "linear_weight_grad": linear_weight_grad,
+        "fill_": fill_,
+        "zero_": zero_,
     }
     if not hasattr(cupy.linalg, "eig"):
         table["linalg_eig"] = eig_on_the_host

@@ -111,6 +111,26 @@ def test_views_share_memory_and_writes_through_them_are_seen(stand_in):
         cd.zeros(1, device="cuda").expand(3).add_(1)
 
 
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_filling_writes_in_place_also_where_elements_share_memory(stand_in, kind):
+    require(stand_in, kind)
+    x = cd.ones(2, 3, dtype=kind, device="cuda")
+    version, place = x._version, x.data_ptr()
+    x.t()[0].fill_(3)
+    agree(x[:, 0], cd.full((2,), 3).to(kind))
+    x.zero_()
+    assert x._version > version and x.data_ptr() == place
+    agree(x, cd.zeros(2, 3, dtype=kind))
+    one = cd.zeros(1, dtype=kind, device="cuda")
+    one.expand(3).fill_(cd.ones((), dtype=kind, device="cuda"))
+    agree(one, cd.ones(1, dtype=kind))
+    with pytest.raises(cd.ShapeError, match="a number or a 0-dim tensor"):
+        x.fill_(x)
+    if kind is cd.uint8:
+        with pytest.raises((OverflowError, RuntimeError)):
+            x.fill_(300)
+
+
 def test_gradients_flow(stand_in):
     a = of(cd.float32)
     results = []
