@@ -489,3 +489,64 @@ def test_a_folder_is_a_package_with_the_module(
     assert set(made.state_dict()) == set(module.state_dict())
     assert not made.weight.requires_grad
     assert not made.training
+
+
+class Scaled(nn.Module):
+    def __init__(self, lib: Any) -> None:
+        super().__init__()
+        self.inner = lib.nn.ReLU()
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * 2
+
+
+def _rewritten(lib: Any, rewriter: Any) -> Any:
+    """What is left of a program, and how often each way of replacing took hold."""
+
+    def program(x: Any) -> Any:
+        return lib.add(lib.mul(x, 2), 1) + lib.add(lib.mul(x, 3), 1) - lib.add(x, x)
+
+    def pattern(x: Any) -> Any:
+        return lib.mul(x, 2)
+
+    def first(match: Any, graph: Any, wanted: Any) -> bool:
+        assert match.anchors[0].args[1] == 2 and match.placeholder_nodes[0].op == "placeholder"
+        return bool(match.returning_nodes[0].args[1] < 3)
+
+    def halved(match: Any, graph: Any, wanted: Any) -> Any:
+        factor = match.nodes_map[match.anchors[0]].args[1]
+        return lib.fx.symbolic_trace(lambda x: lib.div(x, factor)).graph
+
+    ways: list[dict[str, Any]] = [
+        {"replacement": lambda x: lib.neg(x)},
+        {"replacement": lambda x: lib.neg(x), "ignore_literals": True},
+        {"replacement": lambda x: lib.neg(x), "ignore_literals": True, "match_filters": [first]},
+        {"replacement_callback": halved, "ignore_literals": True},
+        {"replacement": lib.fx.symbolic_trace(lambda x: lib.exp(x)), "match_filters": []},
+    ]
+    x, found = lib.arange(3.0), []
+    for way in ways:
+        traced = lib.fx.symbolic_trace(program)
+        made = rewriter.replace_pattern_with_filters(traced, pattern, **way)
+        new = [[node.op for node in one.replacements] for one in made]
+        found.append((traced(x).tolist(), new, [len(one.nodes_map) for one in made]))
+    return found
+
+
+def test_patterns_are_replaced_where_filters_agree() -> None:
+    torch = pytest.importorskip("torch")
+    theirs = pytest.importorskip("torch.fx.subgraph_rewriter")
+    mine = _rewritten(cd, fx.subgraph_rewriter)
+    for (value, new, _), (wanted, made, _) in zip(mine, _rewritten(torch, theirs), strict=True):
+        assert value == pytest.approx(wanted)
+        assert new == made
+    with pytest.raises(AssertionError, match="Must provide"):
+        traced = fx.symbolic_trace(lambda x: x + 1)
+        fx.subgraph_rewriter.replace_pattern_with_filters(traced, lambda x: x + 1)
+
+
+def test_a_replacement_brings_its_submodules() -> None:
+    traced = fx.symbolic_trace(lambda x: cd.sigmoid(x) + 1)
+    fx.replace_pattern(traced, lambda x: cd.sigmoid(x), fx.symbolic_trace(Scaled(cd)))
+    assert traced(cd.tensor([-1.0, 3.0])).tolist() == [1.0, 7.0]
+    assert isinstance(traced.inner, nn.ReLU)
