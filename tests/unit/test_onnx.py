@@ -295,6 +295,13 @@ def test_a_translation_that_needs_a_number_for_an_open_size_is_refused_with_the_
         )
 
 
+def test_random_numbers_that_nobody_uses_are_left_out() -> None:
+    made = cd.onnx.export(
+        Call(lambda x: x * (x + cd.rand_like(x)).shape[0]), (cd.ones(2),), verify=True
+    )
+    assert made(cd.ones(2))[0].tolist() == [2.0, 2.0]
+
+
 def test_an_argument_that_is_none() -> None:
     net = Pair(lambda x, k: x * 2 if k is None else x + k)
     made = cd.onnx.export(net, (cd.ones(2), None), verify=True)

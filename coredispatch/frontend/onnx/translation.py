@@ -89,6 +89,7 @@ class _Translator:
                 symbols=self.program._table,
                 whole=_other_than(frozenset(narrow)),
             )
+            made.eliminate_dead_code(_stays)
             asked = [str(guard) for guard in guards[known:] if narrows(guard)]
             del guards[known:]
             op = self.tried(made, narrow)
@@ -340,6 +341,12 @@ def _held(made: Any, info: Any, op: Operator) -> Any:
             )
         return [Tensor(str(name), i) for name, i in zip(names, info)]
     return Tensor(str(made[0] if isinstance(made, (tuple, list)) else made), info)
+
+
+def _stays(node: Node) -> bool:
+    """A model has no stream of random numbers: those that nobody uses are no part of it."""
+    op = operator_of(node)
+    return node.is_impure() and not (op is not None and op.random and not op.mutates)
 
 
 def _other_than(names: frozenset[str]) -> Callable[[Operator], bool]:
