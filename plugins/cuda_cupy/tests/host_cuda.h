@@ -1,7 +1,8 @@
 // What CUDA C++ needs to run on the host: a block's threads are fibers of one thread of the host.
 //
-// They switch where threads wait for each other, in an order that the caller chooses, so that a
-// missing barrier shows in one order or the other. A thread that has left before a barrier, or
+// They switch where threads wait for each other, in an order that the caller chooses, and a warp
+// runs ahead of the others as far as it can, so that a missing barrier shows in one order or the
+// other. A thread that has left before a barrier, or
 // lanes of a warp at different ones, are errors here. Blocks run one after the other.
 #include <cmath>
 #include <cstring>
@@ -43,23 +44,15 @@ static void resume(unsigned int x) {
     swapcontext(&outside, &running->context);
 }
 
-// Lets go on who waits with all others of the block or of the warp; false where nobody can.
-static bool released(unsigned int count) {
-    bool any = false;
-    for (unsigned int warp = 0; warp < count; warp += 32) {
-        unsigned int end = warp + 32 < count ? warp + 32 : count, waiting = 0;
-        for (unsigned int x = warp; x < end; x++) waiting += fibers[x]->state == AT_WARP;
-        if (waiting != end - warp) continue;
-        for (unsigned int x = warp; x < end; x++) fibers[x]->state = READY;
-        any = true;
-    }
-    if (any) return true;
-    for (unsigned int x = 0; x < count; x++) if (fibers[x]->state != AT_BLOCK) return false;
-    for (unsigned int x = 0; x < count; x++) fibers[x]->state = READY;
+// Lets the threads [first, end) go on where all of them wait at a place; false where they do not.
+static bool released(unsigned int first, unsigned int end, State place) {
+    for (unsigned int x = first; x < end; x++) if (fibers[x]->state != place) return false;
+    for (unsigned int x = first; x < end; x++) fibers[x]->state = READY;
     return true;
 }
 
-// 0 when all threads have left, 1 where some wait for ever.
+// 0 when all threads have left, 1 where some wait for ever. A warp runs as far ahead of the others
+// as barriers let it.
 static int run_block(unsigned int count, bool backward) {
     for (unsigned int x = 0; x < count; x++) {
         Fiber* fiber = fibers[x];
@@ -70,12 +63,19 @@ static int run_block(unsigned int count, bool backward) {
         fiber->state = READY;
         makecontext(&fiber->context, run_body, 0);
     }
+    unsigned int warps = (count + 31) / 32;
     do {
-        for (unsigned int k = 0; k < count; k++) {
-            unsigned int x = backward ? count - 1 - k : k;
-            if (fibers[x]->state == READY) resume(x);
+        for (unsigned int w = 0; w < warps; w++) {
+            unsigned int first = 32 * (backward ? warps - 1 - w : w);
+            unsigned int end = first + 32 < count ? first + 32 : count;
+            do {
+                for (unsigned int k = first; k < end; k++) {
+                    unsigned int x = backward ? first + end - 1 - k : k;
+                    if (fibers[x]->state == READY) resume(x);
+                }
+            } while (released(first, end, AT_WARP));
         }
-    } while (released(count));
+    } while (released(0, count, AT_BLOCK));
     for (unsigned int x = 0; x < count; x++) if (fibers[x]->state != LEFT) return 1;
     return 0;
 }
