@@ -233,9 +233,10 @@ class Context:
 
     def _apart(self, name: str, value: Any) -> Any:
         """The argument; where it is written to and its elements share memory, a copy."""
-        if name in self.op.mutates and isinstance(value, np.ndarray) and shares(value):
-            return np.array(value, order="C")
-        return value
+        if name in self.op.mutates and isinstance(value, (list, tuple)):
+            return type(value)([self._apart(name, item) for item in value])
+        shared = name in self.op.mutates and isinstance(value, np.ndarray) and shares(value)
+        return np.array(value, order="C") if shared else value
 
     def call(self, sample: Any, op: Any = None) -> Any:
         """Call the operator with the sample's tensors.
