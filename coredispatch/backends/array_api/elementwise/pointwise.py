@@ -112,16 +112,17 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def square_root_inverse(x: Any) -> Any:
         return 1 / xp.sqrt(x)
 
-    def view_as_real(x: Any) -> Any:
-        if xp.strided:
-            strides = (*x.strides, x.dtype.itemsize // 2)
-            return xp.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), strides)
+    def pairs_in_place(x: Any) -> Any:
+        strides = (*x.strides, x.dtype.itemsize // 2)
+        return xp.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), strides)
+
+    def pairs(x: Any) -> Any:
         return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
     def view_as_complex(x: Any) -> Any:
         if xp.strided:  # 1j times an infinite part would be NaN
-            pairs = x if x.strides[-1] == x.dtype.itemsize else x.copy()  # adjacent in memory
-            return pairs.view(xp.native(DType.of(x.dtype).to_complex()))[..., 0]
+            near = x if x.strides[-1] == x.dtype.itemsize else x.copy()  # adjacent in memory
+            return near.view(xp.native(DType.of(x.dtype).to_complex()))[..., 0]
         return complex_of(xp, x[..., 0], x[..., 1])
 
     if not xp.strided:
@@ -130,7 +131,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         "abs": absolute,
         "where": where,
         "rsqrt": square_root_inverse,
-        "view_as_real": view_as_real,
+        "view_as_real": pairs_in_place if xp.strided else pairs,
         "view_as_complex": view_as_complex,
     }
 
