@@ -159,7 +159,7 @@ def _trained(lib: Any, name: str, overflows: list[bool], fused: bool) -> tuple[A
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @given(st.lists(st.booleans(), min_size=1, max_size=6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_step_decided_without_reading_is_the_usual_one(name: str, overflows: list[bool]) -> None:
     read, kept, state = _trained(cd, name, overflows, fused=False)
     decided, other, again = _trained(cd, name, overflows, fused=True)

@@ -134,15 +134,15 @@ def adam_step(
 
 
 def _many(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
-    """Samples of a step over lists: of three sizes, and what each call of :func:`_steps` lists."""
+    """Samples of a step over lists: of some sizes, and what each call of :func:`_steps` lists."""
 
     def samples(make: Any) -> Iterator[Sample]:
         state: dict[str, Callable[..., Any]] = {"average": make, "square": make.positive}
-        for call in calls:
-            lists = [[make(size) for size in _SIZES] for _ in range(2)]
+        for call, sizes in itertools.product(calls, (_SIZES, _SIZES[:2])):
+            lists = [[make(size) for size in sizes] for _ in range(2)]
             states = itertools.takewhile(lambda x: x is None or isinstance(x, str), call)
             named = [*states]
-            lists += [[] if x is None else [state[x](size) for size in _SIZES] for x in named]
+            lists += [[] if x is None else [state[x](size) for size in sizes] for x in named]
             yield Sample(*lists, *call[len(named) :])
 
     return samples

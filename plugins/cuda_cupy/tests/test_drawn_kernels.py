@@ -25,7 +25,6 @@ def drawing(count: int) -> Any:
     """So many examples, in any time; the fixture is the same for all of them."""
     return hypothesis.settings(
         max_examples=count,
-        deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
 

@@ -124,7 +124,7 @@ PROGRAMS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROGRAMS)
 def test_programs_that_wait_where_they_must_compute_what_one_stream_computes(program):
     """Streams wait for each other before they read; blocks are freed at any time."""
