@@ -343,7 +343,9 @@ def test_what_holds_for_some_of_the_open_sizes_only_is_told(name: str) -> None:
 
 def test_ways_to_the_same_result_are_not_told() -> None:
     def program(x: Any, y: Any) -> Any:
-        return F.scaled_dot_product_attention(x, y, y, is_causal=True), x.lerp(x * 2, 1 / x.shape[1])
+        return F.scaled_dot_product_attention(x, y, y, is_causal=True), x.lerp(
+            x * 2, 1 / x.shape[1]
+        )
 
     net, axes = Pair(program), {"x": {1: "m"}, "y": {1: "n"}}
     made = cd.onnx.export(
