@@ -20,11 +20,19 @@ from coredispatch.registry import Operator
 DTYPES = [cd.complex64, cd.bool, cd.int32, cd.float16]
 
 #: what the framework calls with dtypes that other calls have settled
-INNER = ("_backward", "_step", "_sequence", "_train", "_inference", "_weight_grad", "_nll")
+INNER = (
+    "_backward",
+    "_step",
+    "_steps",
+    "_sequence",
+    "_train",
+    "_inference",
+    "_weight_grad",
+    "_nll",
+)
 
 #: NumPy has more than the rules promise for every backend
-# The largest of complex numbers is NumPy's; the optimizers take the parts as real ones.
-WIDER = {("unique_all", cd.complex64), ("adam_steps", cd.complex64)}
+WIDER = {("unique_all", cd.complex64)}
 
 
 def _attempt(op: Operator, spec: Any, leaves: list[Any], dtype: Any, device: str) -> Any:
