@@ -242,3 +242,26 @@ def test_views_among_the_results_have_their_gradients_where_the_base_was_written
         sum((result * result).sum() for result in results).backward()
         found.append(x.grad.tolist())
     assert found[1:] == found[:1] * 3
+
+
+def test_arithmetic_that_fails_in_a_compiler_is_the_compilers_error() -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        return 1 // 0
+
+    fast = cd.compile(lambda x: x * 2, backend=broken)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            fast(cd.ones(1))
+
+
+def test_arithmetic_that_fails_in_a_later_call_goes_on_where_the_program_catches_it() -> None:
+    def rate(x: Any, n: float) -> Any:
+        try:
+            y = 10 / n
+        except ZeroDivisionError:
+            y = 5.0
+        return x * y
+
+    fast = cd.compile(rate)
+    for n in (1.0, 2.0, 4.0, 0.0, 5.0, 0.0):
+        assert fast(cd.ones(1), n).item() == rate(cd.ones(1), n).item()

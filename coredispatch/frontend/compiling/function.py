@@ -14,7 +14,7 @@ from coredispatch.frontend.compiling.executing import caller, execute
 from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.memory import overlaps
 from coredispatch.frontend.compiling.modes import modes_in_force
-from coredispatch.frontend.compiling.program import Failed, Program, Unseen
+from coredispatch.frontend.compiling.program import Failed, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported
 from coredispatch.frontend.compiling.replaced import alike
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
@@ -207,8 +207,8 @@ class CompiledFunction:
         result = self._eagerly(args, kwargs)
         if isinstance(error, CoreDispatchError) and error.call is not None:
             return result
-        if isinstance(error, ArithmeticError):  # of numbers, which the program caught
-            return result
+        if isinstance(error, ArithmeticError) and not _while_compiling(error):
+            return result  # of numbers, where the program caught it
         raise error
 
     # -- capturing -------------------------------------------------------------------------------
@@ -396,6 +396,14 @@ class CompiledFunction:
             COUNTERS["unique_graphs"] += len(program.graphs())
         self.misses = 0
         return program
+
+
+def _while_compiling(error: BaseException) -> bool:
+    """Whether a compiler raised the error, and not what it made."""
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code is not Segment.compiled.__code__:
+        at = at.tb_next
+    return at is not None
 
 
 def _places(program: Program) -> str:

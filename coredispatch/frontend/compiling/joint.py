@@ -146,7 +146,8 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         recorder.refuse("its backward pass looks at values")
         return None
     steps = recorder.steps[mark:]
-    if any(_writes_outside(step, set(steps)) for step in steps):
+    inside = set(steps)
+    if any(_writes_outside(step, inside) for step in steps):
         recorder.refuse("its backward pass writes to tensors from outside")
         return None
     results: list[Any] = []
