@@ -99,6 +99,23 @@ class _Call:
             for g, s in zip(found, self.slots, strict=True)
         ]
 
+    def result_read(self) -> float:
+        """The largest number of a result that the derivative reads, 1 to ``FAR``.
+
+        It is rounded by then. Attention subtracts the product of its result and the incoming
+        gradient from the like of each value: where one value is the result, only that is left.
+        """
+        pending = {t.grad_fn for t in self.results} - {None}
+        seen: set[Any] = set()
+        while pending:
+            node = pending.pop()
+            seen.add(node)
+            if any(name.startswith("_saved_result") for name in dir(node)):
+                largest = (np.abs(self.context.subject.array(t)).max() for t in self.results)
+                return float(min(max(1.0, *largest), FAR))
+            pending |= {following for following, _ in node.next_functions} - seen - {None}
+        return 1.0
+
     def _like(self, array: Any, result: Any) -> Any:
         dtype = numpy_dtype(result.dtype.name)
         array = np.asarray(array)
@@ -158,7 +175,7 @@ def narrow(context: Context) -> None:
     squared = context.case.dtype == "float16" and op.name.endswith("_backward") and not op.vjp_rule
     if op.values is None and context.case.dtype != "bfloat16" and not squared:
         for sample, call in _calls(context, 2 if single else 1, values=(-FAR, FAR)):
-            _narrowed(context, sample, call, 2 * FAR)
+            _narrowed(context, sample, call, 2 * FAR * call.result_read())
     if not context.asserted:
         raise NotRun("no sample has a derivative")
 
