@@ -86,15 +86,15 @@ def reduced(shape: Shape, dims: Any, keepdim: bool) -> Shape:
     return tuple(size for place, size in enumerate(shape) if place not in places)
 
 
-def tiles(outer: int, inner: int, shared: bool) -> tuple[int, int]:
+def tiles(outer: int, inner: int, threads: int) -> tuple[int, int]:
     """``(tile, count)``: the width of a tile of columns, and how many cover ``inner``.
 
-    A single matrix is cut finer where threads are to share it. Columns do not depend on each
-    other, so neither do results on the width.
+    A single matrix is cut into as many as there are threads to share it. Columns do not depend on
+    each other, so neither do results on the width.
     """
     tile = min(TILE, inner)
-    if shared and outer == 1:
-        tile = min(tile, max(128, ((inner >> 2) + 63) & ~63))
+    if threads > 1 and outer == 1:
+        tile = min(tile, max(128, ((inner + threads - 1) // threads + 15) & ~15))
     return tile, (inner + tile - 1) // tile
 
 

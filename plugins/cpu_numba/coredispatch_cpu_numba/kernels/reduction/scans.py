@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import is_dense
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.layout import CHAINS, along, tiles
@@ -15,6 +16,9 @@ __all__ = ["KERNELS", "LEAST"]
 
 _LEAST = 64
 _SPLIT = 32768
+# Tiles of columns share the cache lines at their borders, and threads that write to them wait for
+# each other in every row. From here on memory is slower than that.
+_MEMORY = 1 << 21
 _LONG = 4096  # a row from which it pays to add up its pieces first
 
 
@@ -44,7 +48,7 @@ def _scan(name: str) -> Callable[..., np.ndarray]:
                 launch, task, _ = few_rows[own]
                 launch(self, n, out, groups, groups, task, 0)
         elif inner > 1:
-            tile, count = tiles(outer, inner, size >= _SPLIT)
+            tile, count = tiles(outer, inner, thread_count.wanted if size >= _MEMORY else 1)
             columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
         elif outer < CHAINS and n >= _LONG:
             pieces(own, size, outer, self, n, out, weight=n)

@@ -25,7 +25,7 @@ _NOTHING = (0, 0, 0)  # never seen: the predicates reject what cannot be laid ou
 
 
 def _tiles(outer: int, inner: int, size: int) -> tuple[int, int]:
-    return tiles(outer, inner, size >= _SPLIT and thread_count.wanted > 1)
+    return tiles(outer, inner, thread_count.wanted if size >= _SPLIT else 1)
 
 
 @lru_cache(maxsize=1024)
