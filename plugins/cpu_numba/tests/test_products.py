@@ -54,6 +54,41 @@ def test_weight_gradient_and_plain_products(
     close(products.FORMS["matmul"](left, np.ascontiguousarray(x.T).T), wanted, depth)
 
 
+@settings(max_examples=25)
+@given(
+    st.sampled_from([(3,), (2, 2), (1, 5, 1)]),
+    st.sampled_from([16, 17, 64, 65]),
+    st.sampled_from([16, 33, 300]),
+    st.sampled_from([32, 64, 97]),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from(["", "a", "b"]),
+)
+def test_stacks(
+    outer: tuple[int, ...], rows: int, depth: int, columns: int, dtype: str, turned: str
+) -> None:
+    a, b = drawn((*outer, rows, depth), dtype, 0), drawn((*outer, depth, columns), dtype, 1)
+    wanted = a.astype(float) @ b.astype(float)
+    if turned == "a":
+        a = np.ascontiguousarray(a.mT).mT
+    if turned == "b":
+        b = np.ascontiguousarray(b.mT).mT
+    found = products.stacks(a, b)
+    if found is NotImplemented:  # few products in all
+        assert a.size * columns < 1 << 16
+    else:
+        close(found, wanted, depth)
+
+
+def test_stacks_that_do_not_fit_are_left_to_others() -> None:
+    a, b = drawn((8, 64, 64), "float32", 0), drawn((8, 64, 64), "float32", 1)
+    assert products.stacks(a, b) is not NotImplemented
+    for x, y in (
+        (a[0], b[0]), (a, b[:4]), (a, b[:, :32]), (a, b.astype(float)), (a[:, :8], b),
+        (a[:, :, ::2], b[:, ::2]), (a, b[:, :, :7]), (a.transpose(1, 2, 0), b), (a[:, :0], b),
+    ):  # fmt: skip
+        assert products.stacks(x, y) is NotImplemented
+
+
 def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
     x, w = drawn((1000, 300), "float32", 0), drawn((130, 300), "float32", 1)
     before, found = cd.get_num_threads(), []
@@ -61,7 +96,11 @@ def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
         for threads in (1, 2, 5):
             cd.set_num_threads(threads)
             found.append(
-                (products.FORMS["linear"](x, w, None), products.FORMS["linear_weight_grad"](x, x))
+                (
+                    products.FORMS["linear"](x, w, None),
+                    products.FORMS["linear_weight_grad"](x, x),
+                    products.stacks(x.reshape(10, 100, 300), x.reshape(10, 300, 100)),
+                )
             )
     finally:
         cd.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Products of large matrices, where NumPy's BLAS does not use all of the processor.
+"""Products of large matrices, and of stacks, where NumPy's BLAS leaves some of the processor.
 
 The OpenBLAS in NumPy's wheels chooses its kernels by the name of the processor, and takes those
 without AVX-512 for one that it does not know. Only there are these kernels registered, and they
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba import thread_count
-from coredispatch_cpu_numba.arrays import is_dense
+from coredispatch_cpu_numba.arrays import constant, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply"]
@@ -24,6 +24,9 @@ _LEAST = 1 << 15  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
 _FEWEST_ROWS, _FEWEST_COLUMNS, _LEAST_DEPTH = 192, 64, 64
 _SPLIT = 1 << 20
+_LEAST_STACK, _LEAST_WORK, _LEAST_ROWS, _SPLIT_STACK = 1 << 10, 1 << 16, 16, 1 << 20
+# For one matrix of a stack: fewer are not worth packing, and BLAS shares more among threads.
+_LEAST_PRODUCTS, _MOST_PRODUCTS = 1 << 10, 1 << 21
 _pack, _pack_turned, _product, _product_turned = (
     Loop("linalg.products", name, _SPLIT)
     for name in ("pack", "pack_turned", "product", "product_turned")
@@ -31,9 +34,12 @@ _pack, _pack_turned, _product, _product_turned = (
 _NARROW = (b"Haswell", b"Zen", b"Sandybridge", b"Excavator")
 
 
+_HAS_AVX512 = getattr(np._core._multiarray_umath, "__cpu_features__", {}).get("AVX512F", False)
+
+
 def _serves() -> bool:
     """Whether there are vectors that NumPy's BLAS leaves unused. Asked once, and without Numba."""
-    if not getattr(np._core._multiarray_umath, "__cpu_features__", {}).get("AVX512F"):
+    if not _HAS_AVX512:
         return False
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)
@@ -46,6 +52,9 @@ def _serves() -> bool:
             get.restype = ctypes.c_char_p
             return get() in _NARROW
     return False
+
+
+_SERVES = _serves()
 
 
 def multiply(
@@ -130,6 +139,55 @@ def forms_over(multiplied: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     return {"linear": linear, "linear_weight_grad": linear_weight_grad, "matmul": matmul}
 
 
+def stacks(a: np.ndarray, b: np.ndarray) -> Any:
+    """Products of two stacks of small matrices. Threads share them, and BLAS packs each anew."""
+    if a.ndim < 3 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        return NotImplemented
+    (*outer, rows, depth), columns = a.shape, b.shape[-1]
+    count, products = prod(outer), rows * depth * columns
+    if not _LEAST_PRODUCTS <= products <= _MOST_PRODUCTS or count * products < _LEAST_WORK:
+        return NotImplemented
+    if rows < _LEAST_ROWS or (columns % _WIDTH and columns < 3 * _WIDTH):
+        return NotImplemented  # tiles and panels would be far from full
+    turned = ""
+    if not a.flags.c_contiguous:
+        a, turned = a.mT, "_a_turned"
+    elif not b.flags.c_contiguous:
+        if depth < _LEAST_ROWS:  # packing short rows costs as much as the products
+            return NotImplemented
+        b, turned = b.mT, "_b_turned"
+    own = a.dtype
+    if not (is_dense(a, _LEAST_STACK) and is_dense(b, 1) and b.dtype == own):
+        return NotImplemented
+    out = np.empty((*outer, rows, columns), own)
+    zeros = constant(columns, own, 0.0)
+    loop, grain = _stacks[turned], max(1, count // (4 * thread_count.wanted))
+    loop(own, count * products, count, a, b, rows, depth, columns, zeros, out, grain=grain)
+    return out
+
+
+def matmul(a: np.ndarray, b: np.ndarray) -> Any:
+    """``a @ b`` of one matrix ``b``, or of two stacks."""
+    return FORMS["matmul"](a, b) if _SERVES and b.ndim == 2 else stacks(a, b)
+
+
+def _has_stack(a: Any, b: Any) -> bool:
+    return type(b) is np.ndarray and b.ndim > 2
+
+
+_stacks = {
+    turned: Loop("linalg.products", f"stacks{turned}", _SPLIT_STACK)
+    for turned in ("", "_a_turned", "_b_turned")
+}
+
 FORMS = forms_over(multiply)
-KERNELS: dict[str, Callable[..., Any]] = FORMS if _serves() else {}
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+#: An OpenBLAS with kernels for AVX-512 has some for small matrices: it needs no help.
+_STACKS: dict[str, Callable[..., Any]] = (
+    {"bmm": stacks, "matmul": matmul} if _SERVES or not _HAS_AVX512 else {}
+)
+KERNELS: dict[str, Callable[..., Any]] = {**(FORMS if _SERVES else {}), **_STACKS}
+LEAST: dict[str, int] = {
+    **dict.fromkeys(KERNELS, _LEAST),
+    **dict.fromkeys(_STACKS, _LEAST_STACK),
+}
+WHEN: dict[str, Callable[..., bool]] = {} if _SERVES or not _STACKS else {"matmul": _has_stack}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.spans import copy, part
@@ -68,7 +70,44 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
+def _stacks(a_turned: bool, b_turned: bool) -> Callable[[str], Callable[..., None]]:
+    """Counts products of small matrices, one thread each; ``turned`` ones lie there transposed."""
+
+    def build(char: str) -> Callable[..., None]:
+        pack, multiply = packer(char, b_turned), multiplier(char, True)
+        width = panel_width(char)
+
+        def loop(a, b, rows, depth, columns, bias, out, lo, hi):
+            full_vectors()
+            padded = (columns + width - 1) // width * width
+            packed = np.empty(min(depth, DEPTH) * padded, out.dtype)
+            edge = np.empty(ROWS * width, out.dtype)
+            row, step = (1, rows) if a_turned else (depth, 1)
+            for m in range(lo, hi):
+                for k in range(0, depth, DEPTH):
+                    deep = min(DEPTH, depth - k)
+                    at, apart = (k, depth) if b_turned else (k * columns, columns)
+                    pack(b, m * depth * columns + at, apart, deep, columns, packed, 0)
+                    for first in range(0, rows, ROWS):
+                        count, target = min(ROWS, rows - first), (m * rows + first) * columns
+                        source = m * rows * depth + first * row + k * step
+                        start, start_at, start_row = bias, 0, 0
+                        if k:
+                            start, start_at, start_row = out, target, columns
+                        multiply(
+                            a, source, row, step, count, deep, packed, 0, columns, start,
+                            start_at, start_row, out, target, edge, 0,
+                        )  # fmt: skip
+
+        return loop
+
+    return build
+
+
 LOOPS: dict[str, Loop] = {
+    "stacks": Loop("aannnaa", _stacks(False, False)),
+    "stacks_a_turned": Loop("aannnaa", _stacks(True, False)),
+    "stacks_b_turned": Loop("aannnaa", _stacks(False, True)),
     "pack": Loop("anna", _pack(False)),
     "pack_turned": Loop("anna", _pack(True)),
     "product": Loop("annanaaaa", _product(False)),
