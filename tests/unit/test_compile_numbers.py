@@ -1,8 +1,11 @@
-"""Numbers among the arguments of a compiled program that say what shape things have."""
+"""Numbers of a compiled program: those that say what shape things have, and functions of them."""
 
 from __future__ import annotations
 
 import math
+import threading
+import types
+from math import cos as cosine
 from typing import Any
 
 import pytest
@@ -274,3 +277,78 @@ def test_numbers_that_change_are_inputs_wherever_operators_take_them(
     wanted, got = made(False)[0], made(True)
     cd.testing.assert_close(cd.tensor(got[0]), cd.tensor(wanted))
     assert cd.compiler.explain(got[1], cd.ones(3)).graph_count <= 2
+
+
+# ---- functions of math -------------------------------------------------------------------------
+
+BY_NAME = {"sqrt": math.sqrt}
+FACTORS = {math.exp: 2.0}
+
+
+def schedule(x: cd.Tensor, step: int) -> cd.Tensor:
+    return x * (
+        0.5 * (1 + cosine(math.pi * step / 20)) + BY_NAME["sqrt"](step) + math.atan2(step, 2)
+    )
+
+
+def test_functions_of_math_go_on_with_a_number_that_changes() -> None:
+    compiled, x = cd.compile(schedule), cd.ones(3)
+    for step in range(2, 12):
+        assert cd.allclose(compiled(x, step), schedule(x, step))
+    report = cd.compiler.explain(compiled, x, 12)
+    assert report.graph_count == 2 and report.graph_break_count == 0
+
+
+def test_so_they_do_with_the_value_of_a_tensor() -> None:
+    def perplexity(x: cd.Tensor) -> tuple[cd.Tensor, float]:
+        loss = x.square().mean()
+        return loss * math.log1p(loss.item()), math.exp(loss.item())
+
+    compiled = cd.compile(perplexity, fullgraph=True)
+    for k in range(4):
+        x = cd.full((3,), float(k))
+        (loss, found), (wanted, value) = compiled(x), perplexity(x)
+        assert cd.allclose(loss, wanted) and type(found) is float and found == value
+
+
+def test_an_error_of_theirs_is_the_programs() -> None:
+    def root(x: cd.Tensor, n: float) -> cd.Tensor:
+        try:
+            return x * math.sqrt(n)
+        except ValueError:
+            return -x
+
+    compiled, x = cd.compile(root), cd.ones(2)
+    for n in (1.0, 4.0, -1.0, 9.0, -4.0, 16.0):
+        assert compiled(x, n).equal(root(x, n))
+    with pytest.raises(ValueError, match="math domain error|expected a nonnegative"):
+        cd.compile(lambda x, n: x * math.sqrt(n))(x, -1.0)
+
+
+def test_they_are_what_they_were_for_everybody_else() -> None:
+    def kept(x: cd.Tensor, n: float) -> Any:
+        found = {"function": math.sqrt}
+        return x * FACTORS[math.exp] * math.sqrt(n), [math.log], found, math.exp.__name__
+
+    compiled, x = cd.compile(kept), cd.ones(2)
+    for n in (1.0, 2.0, 3.0):
+        scaled, functions, found, name = compiled(x, n)
+        assert scaled.equal(x * 2.0 * math.sqrt(n)) and name == "exp"
+        assert functions == [math.log] and type(functions[0]) is types.BuiltinFunctionType
+        assert type(found["function"]) is types.BuiltinFunctionType
+    assert type(math.sqrt) is type(BY_NAME["sqrt"]) is type(cosine) is types.BuiltinFunctionType
+
+
+def test_threads_that_capture_at_once_leave_them_alone() -> None:
+    def run() -> None:
+        compiled = cd.compile(lambda x, n: x * math.sin(n))
+        for n in range(12):
+            found.append(compiled(cd.ones(2), float(n)).equal(cd.ones(2) * math.sin(n)))
+
+    found: list[bool] = []
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 48 and type(math.sin) is types.BuiltinFunctionType

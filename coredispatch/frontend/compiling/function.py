@@ -207,8 +207,8 @@ class CompiledFunction:
         result = self._eagerly(args, kwargs)
         if isinstance(error, CoreDispatchError) and error.call is not None:
             return result
-        if isinstance(error, ArithmeticError) and not _while_compiling(error):
-            return result  # of numbers, where the program caught it
+        if _of_numbers(error) and not _while_compiling(error):
+            return result  # where the program caught it
         raise error
 
     # -- capturing -------------------------------------------------------------------------------
@@ -396,6 +396,13 @@ class CompiledFunction:
             COUNTERS["unique_graphs"] += len(program.graphs())
         self.misses = 0
         return program
+
+
+def _of_numbers(error: BaseException) -> bool:
+    """Whether arithmetic of Python raised the error, or a function of ``math``."""
+    of_math = ("math domain", "math range", "expected a")  # the last since Python 3.14
+    domain = isinstance(error, ValueError) and str(error).startswith(of_math)
+    return domain or isinstance(error, ArithmeticError)
 
 
 def _while_compiling(error: BaseException) -> bool:

@@ -22,11 +22,14 @@ from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Symbol, Value
 
 __all__ = [
+    "FOLLOWED",
     "OPEN",
+    "Following",
     "Sym",
     "SymBool",
     "SymFloat",
     "SymInt",
+    "computed",
     "is_open",
     "plain",
     "plain_keys",
@@ -81,14 +84,7 @@ class Sym(Symbol):
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
         """``function(self)`` as a part of the graph; it depends on the number alone."""
-        try:
-            value = function(self.value)
-        except (ArithmeticError, ValueError):
-            self.forced("an error")
-            raise
-        if not self.recorder.alive:
-            return value
-        return symbolic(value, self.recorder.function(function, (self.node,)), self.recorder)
+        return computed(function, (self,))
 
     def __round__(self, *digits: Any) -> Any:
         return round(self.forced("round()"), *digits)
@@ -156,6 +152,8 @@ def plain(value: Any) -> Any:
     """The number as an ordinary one, without the program depending on it."""
     if isinstance(value, Sym):
         return value.value
+    if isinstance(value, Following):
+        return value.function
     return value.example if isinstance(value, Expression) else value
 
 
@@ -163,24 +161,28 @@ def _number(value: Any) -> bool:
     return type(value) in (bool, int, float, SymBool, SymInt, SymFloat)
 
 
+def computed(fn: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """``fn(*given)`` as a part of the graph; one of the numbers at least is the program's."""
+    numbers = [item for item in given if isinstance(item, Sym)]
+    try:
+        value = fn(*map(plain, given))
+    except (ArithmeticError, ValueError):  # a caller that catches it goes on for these numbers
+        for item in numbers:
+            item.forced("an error")
+        raise
+    recorder = numbers[0].recorder
+    if not recorder.alive:
+        return value
+    nodes = tuple(item.node if isinstance(item, Sym) else item for item in given)
+    return symbolic(value, recorder.function(fn, nodes), recorder)
+
+
 def _arithmetic(fn: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def method(self: Any, *others: Any) -> Any:
         if not all(map(_number, others)):
             return NotImplemented
         given = (self, *others)
-        ordered = given[::-1] if reflected else given
-        recorder = self.recorder
-        try:
-            value = fn(*map(plain, ordered))
-        except ArithmeticError:  # a caller that catches it goes on for these numbers
-            for item in ordered:
-                if isinstance(item, Sym):
-                    item.forced("an error")
-            raise
-        if not recorder.alive:
-            return value
-        nodes = tuple(item.node if isinstance(item, Sym) else item for item in ordered)
-        return symbolic(value, recorder.function(fn, nodes), recorder)
+        return computed(fn, given[::-1] if reflected else given)
 
     return method
 
@@ -197,8 +199,53 @@ for _fn in (round, math.floor, math.ceil, math.trunc):
     setattr(Sym, f"__{_fn.__name__}__", _arithmetic(_fn, False))
 Sym.__hash__ = lambda self: hash(self.forced("hash()"))  # type: ignore[method-assign]
 
-#: numbers of a program
-OPEN = (Sym, Expression)
+_MATH = (
+    "acos acosh asin asinh atan atan2 atanh copysign cos cosh degrees erf erfc exp expm1 fabs fmod "
+    "gamma hypot isclose isfinite isinf isnan lgamma log log10 log1p log2 pow radians remainder "
+    "sin sinh sqrt tan tanh"
+)
+
+
+class Following:
+    """A function of ``math`` as a captured program calls it: of its numbers it makes a number.
+
+    The function itself is written in C, and asks a number for its value, which makes a graph for
+    each. Both are equal: a program may look either up.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and any(isinstance(a, Sym) and a.recorder.alive for a in args):
+            return computed(self.function, args)
+        return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.function == plain(other))
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+    def __reduce__(self) -> Any:
+        return getattr, (math, self.function.__name__)
+
+
+#: a function of ``math``, or what stands for it -> what a captured program is to call
+FOLLOWED: dict[Any, Following] = {
+    function: Following(function) for function in (getattr(math, name) for name in _MATH.split())
+}
+
+#: what only stands for something while a program is captured
+OPEN = (Sym, Expression, Following)
 
 
 def is_open(key: Any) -> bool:

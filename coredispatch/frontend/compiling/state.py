@@ -32,7 +32,7 @@ from coredispatch.frontend.compiling.code_names import (
     library_names,
 )
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
-from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.compiling.numbers import FOLLOWED, Following, Sym
 from coredispatch.frontend.compiling.records import FIXED, MISSING, PLAIN, READ, Record
 from coredispatch.frontend.compiling.replaced import (
     CONTAINERS,
@@ -234,8 +234,15 @@ class State:
             return
         self.seen[id(holder)] = holder
         value = READ[kind](holder, key)
+        if type(value) is Following:  # in a capture of another thread
+            value = value.function
         found = Record(kind, holder, key, value, how)
         self.records[place] = found
+        if type(value) is types.BuiltinFunctionType and kind in ("item", "attribute", "cell"):
+            if value in FOLLOWED:
+                found.symbol = FOLLOWED[value]
+                found.put(found.symbol)
+                return
         if place in self.dynamic and value is not MISSING and kind not in FIXED:
             found.dynamic = True
             if type(value) in (int, float):

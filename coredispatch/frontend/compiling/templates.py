@@ -9,7 +9,7 @@ from typing import Any
 
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.classes import by_user, python_class
-from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.compiling.numbers import Following, Sym, plain
 from coredispatch.frontend.compiling.records import MISSING
 from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.modes import is_inference_mode_enabled
@@ -99,8 +99,8 @@ class Describer:
             return self._node(value.node)
         if isinstance(value, Expression):
             return self._node(self.recorder.size(value))
-        if isinstance(value, (bool, int, float, complex)):
-            return Constant(value)
+        if isinstance(value, (bool, int, float, complex, Following)):
+            return Constant(plain(value))
         if isinstance(value, Value):
             return self._tensor(value)
         known = self.memo.get(id(value))
