@@ -18,9 +18,9 @@ from ..case import Case
 from ..context import Context, NotRun, elements, has_values, tensors_in
 from ..subject import OpMetadata, Subject
 from . import check
-from .derivatives import _Call as Recorded
-from .derivatives import _calls as recorded_calls
 from .derivatives import _floating as floating_places
+from .recorded_calls import RecordedCall as Recorded
+from .recorded_calls import recorded_calls
 from .values import decomposes
 
 #: the numbers that inputs are set to, where they lie among the other inputs

@@ -23,20 +23,17 @@ from ..case import BACKEND, Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
 from ..distributions import limits
 from ..reference import NoReference, Reference
-from ..subject import OpMetadata, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject
 from ..windows import window
 from . import check
 from .arguments import unread
-from .gradients import differentiable, function_of, leaves_of
+from .recorded_calls import FAR, RecordedCall, recorded_calls
 from .values import decomposes
 
-#: elements of a sample whose derivative is taken, and samples of a case
-LARGEST, SAMPLES = 150, 6
 #: an incoming gradient this large, with the other sign: an exact factor
 FACTOR = -4096.0
 #: units in the last place of the largest derivative, and of its own, that narrow ones may be off
 NARROW = ("float32", "float16", "bfloat16")
-FAR = 100.0
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -64,84 +61,6 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
                 yield Case(12, op.name, "float64", variant="not-read")
 
 
-class _Call:
-    """One call recorded: its differentiable results, and gradients for any incoming ones."""
-
-    def __init__(self, context: Context, sample: Any) -> None:
-        self.context = context
-        self.function, self.slots = function_of(context, leaves_of(context, sample))
-        for slot in self.slots:
-            slot.requires_grad_(True)
-        found = tensors_in(self.function(*self.slots)) if self.slots else []
-        self.results = [t for t in found if t.requires_grad and differentiable(t) and t.numel()]
-
-    def incoming(self, seed: int = 0) -> list[Any]:
-        """Numbers between -2 and 2, in steps of 1/8, for each result."""
-        rng = np.random.default_rng(seed)
-        return [
-            np.asarray(
-                rng.integers(1, 17, tuple(t.shape)) * rng.choice((-1, 1), tuple(t.shape)) / 8.0
-            )
-            for t in self.results
-        ]
-
-    def gradients(self, incoming: list[Any]) -> list[Any]:
-        """The gradients of the leaves; zeros where a leaf has none."""
-        given = [
-            g if isinstance(g, cd.Tensor) else self._like(g, t)
-            for g, t in zip(incoming, self.results, strict=True)
-        ]
-        found = cd.autograd.grad(
-            self.results, self.slots, given, retain_graph=True, allow_unused=True
-        )
-        return [
-            np.zeros(tuple(s.shape)) if g is None else self.context.subject.array(g)
-            for g, s in zip(found, self.slots, strict=True)
-        ]
-
-    def result_read(self) -> float:
-        """The largest number of a result that the derivative reads, 1 to ``FAR``.
-
-        It is rounded by then. Attention subtracts the product of its result and the incoming
-        gradient from the like of each value: where one value is the result, only that is left.
-        """
-        pending = {t.grad_fn for t in self.results} - {None}
-        seen: set[Any] = set()
-        while pending:
-            node = pending.pop()
-            seen.add(node)
-            if any(name.startswith("_saved_result") for name in dir(node)):
-                largest = (np.abs(self.context.subject.array(t)).max() for t in self.results)
-                return float(min(max(1.0, *largest), FAR))
-            pending |= {following for following, _ in node.next_functions} - seen - {None}
-        return 1.0
-
-    def _like(self, array: Any, result: Any) -> Any:
-        dtype = numpy_dtype(result.dtype.name)
-        array = np.asarray(array)
-        return self.context.subject.tensor(array if array.dtype == dtype else array.astype(dtype))
-
-
-def _calls(context: Context, limit: int = SAMPLES, **changes: Any) -> Iterator[tuple[Any, _Call]]:
-    """The smaller samples that have a derivative, recorded."""
-    samples = sorted(context.op.samples(context.make(**changes)), key=elements)
-    small = [s for s in samples if 0 < elements(s) <= LARGEST] or samples[:1]
-    step = max(1, len(small) // limit)
-    found = 0
-    for sample in [*small[step - 1 :: step], *small]:
-        if found == limit:
-            return
-        try:
-            call = _Call(context, context.placed(sample))
-            if not call.results:
-                continue
-            call.gradients(call.incoming())
-        except AutogradError:
-            continue  # an argument without a derivative
-        found += 1
-        yield sample, call
-
-
 def _off(found: Any, wanted: Any, allowed: Any) -> float:
     """The largest error over what is allowed; infinite where one is a number and the other not."""
     found, wanted = (np.asarray(a).astype(np.float64) for a in (found, wanted))
@@ -167,26 +86,26 @@ def narrow(context: Context) -> None:
     # What cancels in a factor loses its digits: 1 less the square of a tanh near 1. In single
     # precision that shows where a decomposition rounds again and again.
     reach = 0.0 if single and context.op.kind == "primitive" else 1.0
-    for sample, call in _calls(context, 4 if single else 2):
+    for sample, call in recorded_calls(context, 4 if single else 2):
         _narrowed(context, sample, call, reach)
     # bfloat16 is as wide as float32. Far from zero the products of a gradient's gradient leave the
     # range of float16, unless a rule of its own avoids them.
     op = context.op
     squared = context.case.dtype == "float16" and op.name.endswith("_backward") and not op.vjp_rule
     if op.values is None and context.case.dtype != "bfloat16" and not squared:
-        for sample, call in _calls(context, 2 if single else 1, values=(-FAR, FAR)):
+        for sample, call in recorded_calls(context, 2 if single else 1, values=(-FAR, FAR)):
             _narrowed(context, sample, call, 2 * FAR * call.result_read())
     if not context.asserted:
         raise NotRun("no sample has a derivative")
 
 
-def _narrowed(context: Context, sample: Any, call: _Call, reach: float = 0.0) -> None:
+def _narrowed(context: Context, sample: Any, call: RecordedCall, reach: float = 0.0) -> None:
     """``reach``: how large the products of inputs and incoming gradients are."""
     info = limits(context.make().dtype)
     u = float(info.eps) / 2
     wide = sample.map(lambda a: np.asarray(a.astype(np.float64)) if a.dtype.kind in "fV" else a)
     try:
-        other = _Call(context, context.placed(wide))
+        other = RecordedCall(context, context.placed(wide))
     except CoreDispatchError:
         return
     incoming = call.incoming()
@@ -236,7 +155,7 @@ def _moved_gradients(
         moved = a.dtype.kind == "f"
         return np.asarray(a * (1 + u * rng.choice((-1.0, 1.0), a.shape))) if moved else a
 
-    call = _Call(context, wide.map(move))
+    call = RecordedCall(context, wide.map(move))
     return call.gradients(incoming) if len(call.results) == len(incoming) else None
 
 
@@ -256,7 +175,7 @@ def _too_far(f: Any, w: Any, spread: Any, info: Any, reach: float) -> float | No
     return _off(f, w, np.where(np.isfinite(allowed), allowed, np.inf))
 
 
-def _differences(context: Context, call: _Call, leaves: tuple[Any, ...]) -> None:
+def _differences(context: Context, call: RecordedCall, leaves: tuple[Any, ...]) -> None:
     """Compare with central differences; raises GradcheckError.
 
     A step of 1e-5 may lead over a jump (of a quotient by a small number that is rounded to an
@@ -288,7 +207,7 @@ def far(context: Context) -> None:
     alike = [s for s in tiny if len({a.shape for a in _arrays(s)}) == 1 < len(_arrays(s))]
     for sample in [*tiny[:: max(1, len(tiny) // 4)][:5], *alike[-1:]]:
         try:
-            call = _Call(context, context.placed(sample))
+            call = RecordedCall(context, context.placed(sample))
         except AutogradError:
             continue
         finite = all(np.isfinite(context.subject.array(t)).all() for t in call.results)
@@ -340,7 +259,7 @@ def _finite_gradients(context: Context, gradients: list[Any]) -> None:
 @check(12, plan=_plan, variant="incoming")
 def incoming(context: Context) -> None:
     """A derivative is linear in the incoming gradient, whatever its size, sign and layout."""
-    for sample, call in _calls(context):
+    for sample, call in recorded_calls(context):
         given = call.incoming()
         base = call.gradients(given)
         context.sample = sample
@@ -388,7 +307,7 @@ def _agrees(context: Context, found: list[Any], base: list[Any], factor: float, 
 @check(12, plan=_plan, variant="not-read")
 def not_read(context: Context) -> None:
     """NaN where the result does not depend on the input changes no gradient."""
-    for sample, call in _calls(context, 8):
+    for sample, call in recorded_calls(context, 8):
         gradients = call.gradients(call.incoming())
         _local(context, sample, call, gradients)
         _ignored(context, sample, call, gradients)
@@ -397,7 +316,7 @@ def not_read(context: Context) -> None:
             unread(context, sample),
         ):
             try:
-                spoilt = _Call(context, context.placed(other))
+                spoilt = RecordedCall(context, context.placed(other))
                 found = spoilt.gradients(call.incoming())
             except CoreDispatchError as error:
                 raise Failure(f"with NaN in{what}: {error} [{context.shown()}]") from None
@@ -411,7 +330,7 @@ def not_read(context: Context) -> None:
         raise NotRun("the results depend on all of the inputs")
 
 
-def _only_result(context: Context, sample: Any, call: _Call) -> Any:
+def _only_result(context: Context, sample: Any, call: RecordedCall) -> Any:
     """The reference's result; None where it has none, or where the call has several."""
     if len(call.results) != 1:
         return None
@@ -422,7 +341,7 @@ def _only_result(context: Context, sample: Any, call: _Call) -> Any:
     return wanted if wanted.shape == tuple(call.results[0].shape) else None
 
 
-def _local(context: Context, sample: Any, call: _Call, gradients: list[Any]) -> None:
+def _local(context: Context, sample: Any, call: RecordedCall, gradients: list[Any]) -> None:
     """Where an element of an input reaches one of the result only, no other gradient reads it.
 
     Nor does it read the incoming gradient of other elements.
@@ -455,7 +374,7 @@ def _local(context: Context, sample: Any, call: _Call, gradients: list[Any]) -> 
     calls = [
         (
             f"element {at} of argument {place}",
-            _Call(context, context.placed(other)),
+            RecordedCall(context, context.placed(other)),
             call.incoming(),
         )
         for place, other in local.items()
@@ -487,7 +406,7 @@ def _replaced(sample: Any, place: int, array: Any) -> Any:
     return type(sample)(*args, **sample.kwargs)
 
 
-def _ignored(context: Context, sample: Any, call: _Call, gradients: list[Any]) -> None:
+def _ignored(context: Context, sample: Any, call: RecordedCall, gradients: list[Any]) -> None:
     """NaN that comes in where a result does not depend on an argument at all stays out of it."""
     places = _floating(sample)
     wanted = _only_result(context, sample, call)
@@ -521,7 +440,7 @@ def _ignored(context: Context, sample: Any, call: _Call, gradients: list[Any]) -
 
 
 def _without_gradient(
-    context: Context, sample: Any, call: _Call, gradients: list[Any]
+    context: Context, sample: Any, call: RecordedCall, gradients: list[Any]
 ) -> Iterator[tuple[str, Any]]:
     """The sample with NaN where its gradient is 0 and its reference reads nothing."""
     places = _floating(sample)
@@ -558,7 +477,7 @@ def edges(context: Context) -> None:
     """Where a derivative does not exist, the gradient is what the operator definition states."""
     for convention, args, kwargs, gradient in context.op.edges:
         sample = Sample(*[np.array(a) if isinstance(a, list) else a for a in args], **kwargs)
-        call = _Call(context, context.placed(sample))
+        call = RecordedCall(context, context.placed(sample))
         wanted = gradient if isinstance(gradient, tuple) else (gradient,)
         results = tensors_in(call.function(*call.slots))
         total = results[0].sum()
