@@ -117,6 +117,19 @@ template <typename V> static V __shfl_up_sync(unsigned int, V value, unsigned in
 template <typename V> static V __shfl_sync(unsigned int, V value, int lane) {
     return taken_from(value, lane);
 }
+// The lanes of a warp that have the same value, as bits.
+static unsigned int __match_any_sync(unsigned int, unsigned int value) {
+    std::memcpy(&exchanged[threadIdx.x], &value, sizeof value);
+    wait_at(AT_WARP);
+    unsigned int first = threadIdx.x / 32 * 32, same = 0, other;
+    for (unsigned int lane = 0; lane < 32; lane++) {
+        std::memcpy(&other, &exchanged[first + lane], sizeof other);
+        if (other == value) same |= 1u << lane;
+    }
+    wait_at(AT_WARP);
+    return same;
+}
+static int __popc(unsigned int x) { return __builtin_popcount(x); }
 // A warp's product of 16 x 16 and 16 x 8 elements of 16 bits, laid out as mma.m16n8k16 has them.
 static unsigned int operands[1024][6];
 template <typename Widen>

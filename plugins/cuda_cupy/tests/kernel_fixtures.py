@@ -54,11 +54,17 @@ class Checker:
         self.library = library
 
     def __call__(
-        self, program: Callable[..., Any], *inputs: Any, launches: int | None = 1, **options: Any
+        self,
+        program: Callable[..., Any],
+        *inputs: Any,
+        launches: int | None = 1,
+        meta: bool = True,
+        **options: Any,
     ) -> Any:
         """``program(*inputs)`` on the device agrees with float64 on the CPU, and launches kernels.
 
         Floating inputs are given in the dtype to test; so many kernels of ours must have run.
+        Shapes that values decide are not asked of meta tensors: ``meta=False``.
         """
         before = self.library.launches
         got = program(*[x.to("cuda") if isinstance(x, cd.Tensor) else x for x in inputs])
@@ -69,7 +75,7 @@ class Checker:
         ]
         wanted = program(*wide)
         # The dtype and shape that the rules of the operators say, as far as values do not decide.
-        where = "cpu" if launches == 0 else "meta"
+        where = "meta" if launches != 0 and meta else "cpu"
         plain = program(*[x.to(where) if isinstance(x, cd.Tensor) else x for x in inputs])
         for result, exact, own in zip(_listed(got), _listed(wanted), _listed(plain), strict=True):
             if result is None:

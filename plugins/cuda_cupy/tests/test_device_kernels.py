@@ -173,3 +173,37 @@ def test_optimizers(cuda: str, name: str) -> None:
         results.append([p.detach().cpu() for p in model.parameters()])
     for got, wanted in zip(*results, strict=True):
         cd.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, cd.int64, cd.int32, cd.uint8, cd.bool], ids=str)
+@pytest.mark.parametrize("shape", [(3000, 60), (300, 3000), (2, 1_000_003)], ids=str)
+def test_order(cuda: str, shape: tuple[int, int], dtype: Any) -> None:
+    x = (cd.randn(shape) * 50 if dtype.is_floating_point else cd.randint(0, 90, shape)).to(dtype)
+    if dtype.is_floating_point:
+        x[:, 7], x[:, 11] = float("nan"), -float("inf")
+    given = x.to(cuda)
+    for dim in (0, 1):
+        for descending in (False, True):
+            for program in (
+                lambda x, a=dim, d=descending: x.sort(a, d),
+                lambda x, a=dim, d=descending: x.topk(2, a, d),
+                lambda x, a=dim: x.cummax(a),
+            ):
+                for got, wanted in zip(program(given), program(x), strict=True):
+                    cd.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+    for got, wanted in zip(given.topk(700), x.topk(700), strict=True) if shape[1] > 700 else ():
+        cd.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+    if not dtype.is_floating_point:
+        found, expected = (
+            cd.unique(y, return_inverse=True, return_counts=True) for y in (given, x)
+        )
+        for got, wanted in zip(found, expected, strict=True):
+            cd.testing.assert_close(got.cpu(), wanted)
+
+
+def test_long_scans(cuda: str) -> None:
+    x = cd.randn(2, 3_000_001)
+    agrees(cuda, lambda x: x.cumsum(1), x, scale=1e3)
+    agrees(cuda, lambda x: x.logcumsumexp(1), x)
+    agrees(cuda, lambda x: x.cumsum(0), x.t(), scale=1e3)
+    agrees(cuda, lambda x: x.cummin(1), x)

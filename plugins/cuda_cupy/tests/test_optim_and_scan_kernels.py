@@ -138,7 +138,52 @@ def test_special_values_and_what_is_left_to_others(on_host: Any) -> None:
     on_host(lambda x: x.cumsum(0), cd.tensor([1.0, inf, 2, -inf, 3]))
     on_host(lambda x: x.cumprod(0), cd.tensor([[1.0, 0, inf, 2, nan, 1]] * 2).t())
     on_host(lambda x: x.cumprod(0), cd.tensor([1.0, 0, inf, 2, nan, 1]), launches=0)
-    on_host(lambda x: x.cumsum(0), cd.randn(5000), launches=0, **close(cd.float32, 10))
-    on_host(lambda x: x.cumsum(0), cd.tensor([True, False]), launches=0)
-    on_host(lambda x: x.cumsum(0, dtype=cd.float64), cd.randn(5), launches=0, **close(cd.float32))
+    on_host(lambda x: x.cumsum(0), cd.tensor([True, False]))
+    on_host(lambda x: x.cumsum(0), cd.tensor([100, 100, 100], dtype=cd.int8))
+    on_host(lambda x: x.cumsum(0, dtype=cd.float64), cd.randn(5), **close(cd.float32))
+    on_host(lambda x: x.cumsum(0, dtype=cd.float16), cd.randn(5), launches=0, **close(cd.float16))
+    on_host(lambda x: x.cumsum(0), cd.randn(5, dtype=cd.complex64), launches=0)
     on_host(lambda x: x.cumsum(1), cd.zeros(0, 3), launches=0)
+
+
+#: rows of one part and of some
+LONG = [4097, 8192, 8193, 20_000]
+
+
+@pytest.mark.parametrize("length", LONG)
+def test_long_rows_are_scanned_in_parts(on_host: Any, length: int) -> None:
+    kernels = 2 if length > 8192 else 1
+    x, whole = cd.randn(2, length), cd.randint(-9, 9, (2, length))
+    on_host(lambda x: x.cumsum(1), x, launches=kernels, **close(cd.float32, 10))
+    on_host(lambda x: x.cumsum(1), whole, launches=kernels)
+    on_host(lambda x: x.logcumsumexp(1), x, launches=kernels, **close(cd.float32))
+    on_host(lambda x: x.cumsum(0), x.t(), launches=kernels, **close(cd.float32, 10))
+    for scan in (cd.cummax, cd.cummin):
+        on_host(lambda x, scan=scan: scan(x, 1), x, launches=kernels)
+        on_host(lambda x, scan=scan: scan(x, 0), whole.t(), launches=kernels)
+
+
+@pytest.mark.parametrize(("length", "dtype"), [*LENGTHS, (257, cd.int64), (70, cd.int8)], ids=str)
+def test_running_extrema(on_host: Any, length: int, dtype: Any) -> None:
+    x = cd.randint(-5, 6, (3, length)).to(dtype)
+    if dtype.is_floating_point:
+        x = cd.where(cd.rand(3, length) < 0.02, cd.full_like(x, float("nan")), x)
+    for scan in (cd.cummax, cd.cummin):
+        on_host(lambda x, scan=scan: scan(x, 1), x)
+        on_host(lambda x, scan=scan: scan(x, 0), x)
+        on_host(lambda x, scan=scan: scan(x, 0), x.t())
+
+
+@pytest.mark.parametrize(("length", "dtype"), LENGTHS, ids=str)
+def test_logarithms_of_running_sums(on_host: Any, length: int, dtype: Any) -> None:
+    x = (cd.randn(3, length) * 4).to(dtype)
+    on_host(lambda x: x.logcumsumexp(1), x, **close(dtype, 4))
+    on_host(lambda x: x.logcumsumexp(0), x.t(), **close(dtype, 4))
+
+
+def test_logarithms_of_running_sums_of_infinities(on_host: Any) -> None:
+    inf, nan = float("inf"), float("nan")
+    on_host(lambda x: x.logcumsumexp(0), cd.tensor([-inf, -inf, 2, 1000, inf, inf, -inf]))
+    on_host(lambda x: x.logcumsumexp(0), cd.tensor([-inf, 1, nan, 2]))
+    on_host(lambda x: x.cummax(0), cd.tensor([1, 3, nan, 5, nan, 2]))
+    on_host(lambda x: x.cummin(0), cd.tensor([1, 1, -inf, nan, -inf]))
