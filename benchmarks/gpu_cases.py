@@ -82,6 +82,20 @@ def _cross_entropy(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     return lambda: lib.nn.functional.cross_entropy(x, y)
 
 
+def _linear(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    size, dtype = (4096, "bfloat16") if scale else (8, "float32")
+    x, w = (_normal(lib, device, size, size, dtype=dtype, seed=seed) for seed in (0, 1))
+    b = _normal(lib, device, size, dtype=dtype, seed=2)
+    return lambda: lib.nn.functional.linear(x, w, b)
+
+
+def _many(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    size, dtype = (1024, "bfloat16") if scale else (8, "float32")
+    count = 64 if scale else 2
+    x, y = (_normal(lib, device, count, size, size, dtype=dtype, seed=seed) for seed in (0, 1))
+    return lambda: x @ y.transpose(-1, -2)
+
+
 def _rows(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     count, width = (65536, 64) if scale else (6, 4)
     x = _normal(lib, device, count, width)
@@ -158,6 +172,9 @@ def kernels() -> list[Case]:
         Case(large, "layer_norm", 1.05, _unary(norm, size, size)),
         Case(large, "cumsum", 1.05, _unary(lambda lib, x: x.cumsum(-1), size, 1024)),
         Case(large, "sort", 1.05, _unary(lambda lib, x: x.sort(-1)[0], 1024, 1024)),
+        Case(large, "sort of one row", 1.05, _unary(lambda lib, x: x.sort(-1)[0], 1, 1 << 20)),
+        Case(large, "topk", 1.05, _unary(lambda lib, x: x.topk(4, -1)[0], 64, 1 << 17)),
+        Case(large, "cumsum of one row", 1.05, _unary(lambda lib, x: x.cumsum(-1), 1, 1 << 24)),
         Case(large, "transposed copy", 1.05, _unary(lambda lib, x: x.t().contiguous(), size, size)),
         Case(large, "cross_entropy", 1.05, _cross_entropy),
         Case(large, "rows by index", 1.05, _rows),
@@ -166,6 +183,8 @@ def kernels() -> list[Case]:
             _binary(lambda lib, x, y: x @ y, 8192, 8192, dtype="bfloat16"),
         ),
         Case("matmul", "4096^3 float32", 1.03, _binary(lambda lib, x, y: x @ y, 4096, 4096)),
+        Case("matmul", "linear 4096^3 bf16 with bias", 1.03, _linear),
+        Case("matmul", "64 of 1024^3 bf16, transposed", 1.03, _many),
         Case("attention", "causal bf16", 1.10, _attention(False)),
         Case("attention", "causal bf16 with gradients", 1.10, _attention(True)),
         Case("convolution", "3x3 float16", 1.10, _convolution(False)),

@@ -217,6 +217,7 @@ def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
         COMPUTE_TYPE_TF32="tf32",
         COMPUTE_TYPE_DEFAULT="default",
         set_compute_type=lambda dtype, kind: setattr(cupy._core, "chosen", kind),
+        get_compute_type=lambda dtype: getattr(cupy._core, "chosen", "default"),
     )
     cupy.__version__ = version
     cupy.linalg = _linalg()

@@ -30,8 +30,10 @@ MODULES = (
     "dropout",
     "optim_steps",
     "scans",
+    "sorting",
     "pooling",
     "attention",
+    "products",
 )
 #: the texts, and the element types that they are compiled for
 TEXTS = {
@@ -45,6 +47,7 @@ TEXTS = {
     "dropout": FLOATS,
     "optim_steps": FLOATS,
     "scans": SCANNED,
+    "sorting": tuple(f"word{size}" for size in (1, 2, 4, 8)),
     "pooling": FLOATS,
     "attention": FLOATS,
     "flash": HALVES,
