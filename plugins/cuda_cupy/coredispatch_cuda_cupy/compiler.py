@@ -13,6 +13,7 @@ from typing import Any
 
 from coredispatch.plugin import Value, from_raw, numpy_dtype, passes
 from coredispatch.plugin import graph as graphs
+from coredispatch_cuda_cupy.epilogues import merge
 from coredispatch_cuda_cupy.expressions import TEMPLATES, TYPES, write
 from coredispatch_cuda_cupy.kernel_text import Call, Text
 from coredispatch_cuda_cupy.spelling import complete, spell
@@ -38,8 +39,10 @@ def compile_graph(graph: Any, inputs: Any, cupy: Any) -> Any:
     made = spell(passes.inference.infer_values(graph, inputs))
     made = passes.common.eliminate_common_nodes(made)
     made = passes.inference.infer_values(made, inputs)
+    products = merge(made, cupy)
     made = passes.fusion.fuse(made, TEMPLATES, lambda node: call_of(node) is not None)
-    if not sum(_replaced(made, group, cupy) for group in passes.fusion.groups(made)):
+    kernels = sum(_replaced(made, group, cupy) for group in passes.fusion.groups(made))
+    if not products + kernels:
         return None
     made.lint()
     code = graphs.python_code(made, bound=True)
