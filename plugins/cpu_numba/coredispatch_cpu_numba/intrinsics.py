@@ -63,6 +63,9 @@ def full_vectors(typingctx: Any) -> Any:
         if _has_avx512(context):
             # llvmlite checks names against a list of enum attributes; this one is a string.
             set.add(attributes, '"prefer-vector-width"="512"')
+            # Without a frame pointer the stack is aligned to 16 bytes, and each vector that is put
+            # there for a while lies across two lines of the cache.
+            set.add(attributes, '"frame-pointer"="all"')
         return context.get_dummy_value()
 
     return types.void(), codegen

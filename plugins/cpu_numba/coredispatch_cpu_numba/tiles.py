@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .atomics import address_of, array_at
@@ -32,14 +31,14 @@ from .intrinsics import full_vectors
 from .spans import copy, fill, part
 
 __all__ = [
-    "depthwise_tile",
+    "accumulated",
+    "heights",
     "interleave",
     "multiplier",
     "packer",
     "pair_packer",
     "panel_width",
     "vector_bytes",
-    "window_multiplier",
 ]
 
 _BLOCK = 16  # elements of a row that packing reads at once
@@ -59,7 +58,7 @@ def panel_width(char: str) -> int:
     return 2 * vector_bytes() // _ITEM[char][2]
 
 
-def _heights() -> tuple[int, ...]:
+def heights() -> tuple[int, ...]:
     """The rows of tiles: accumulators for the first fill the registers."""
     return (8, 4, 2, 1) if vector_bytes() == 64 else (4, 2, 1)
 
@@ -78,17 +77,86 @@ def _fused(builder: Any, char: str, x: Any, y: Any, total: Any) -> Any:
     return builder.call(function, [x, y, total])
 
 
-@memoized
-def _tile(char: str, height: int, start: bool, cut: bool = False) -> Any:
-    """``c_out = c_in + a @ panel``, or without ``c_in`` where ``start`` is False.
+def accumulated(
+    builder: Any,
+    char: str,
+    sums: list[ir.Value],
+    depth: ir.Value,
+    rows: list[ir.Value],
+    step: ir.Value,
+    panel: ir.Value,
+    panel_row: ir.Value,
+    cut: tuple[ir.Value, ir.Value] | None = None,
+) -> list[ir.Value]:
+    """``sums`` of rows times two vectors of a panel, plus their products: a loop over ``depth``.
 
-    Addresses, each followed by the distance of rows in bytes; ``a_step`` is that of the elements of
-    a row of ``a``, which is not so close where it lies there as its transposed. *cut*: a row of
-    ``a`` goes on ``jump`` bytes further after each ``segment`` of elements.
+    Addresses of the rows and of the panel; ``step`` and ``panel_row`` are the distances of their
+    elements in bytes. *cut*: after each so many elements a row goes on so many bytes further.
     """
     item, result, size = _ITEM[char]
     lanes = vector_bytes() // size
     given, vector = ir.VectorType(item, lanes), ir.VectorType(result, lanes)
+    splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    before = builder.block
+    body, after = (builder.append_basic_block(name) for name in ("tile", "stored"))
+    builder.branch(body)
+    builder.position_at_end(body)
+    k = builder.phi(_WORD)
+    k.add_incoming(_WORD(0), before)
+    totals = []
+    for found in sums:
+        phi = builder.phi(vector)
+        phi.add_incoming(found, before)
+        totals.append(phi)
+    if cut:
+        offset, place_in_segment = builder.phi(_WORD), builder.phi(_WORD)
+        offset.add_incoming(_WORD(0), before)
+        place_in_segment.add_incoming(_WORD(0), before)
+    at = builder.add(panel, builder.mul(k, panel_row))
+    columns = []
+    for half in range(2):
+        place = builder.add(at, _WORD(half * lanes * size))
+        loaded = builder.load(builder.inttoptr(place, given.as_pointer()))
+        loaded.align = size
+        columns.append(loaded)
+    if not cut:
+        offset = builder.mul(k, step)
+    found = []
+    for i, row in enumerate(rows):
+        pointer = builder.inttoptr(builder.add(row, offset), item.as_pointer())
+        one = builder.insert_element(
+            ir.Constant(given, ir.Undefined), builder.load(pointer), ir.IntType(32)(0)
+        )
+        factor = builder.shuffle_vector(one, one, splat)
+        for half in range(2):
+            phi = totals[2 * i + half]
+            found.append(_fused(builder, char, factor, columns[half], phi))
+            phi.add_incoming(found[-1], body)
+    following = builder.add(k, _WORD(1))
+    k.add_incoming(following, body)
+    if cut:
+        segment, jump = cut
+        moved = builder.add(place_in_segment, _WORD(1))
+        ends = builder.icmp_signed("==", moved, segment)
+        place_in_segment.add_incoming(builder.select(ends, _WORD(0), moved), body)
+        stepped = builder.add(offset, step)
+        jumped = builder.add(stepped, jump)
+        offset.add_incoming(builder.select(ends, jumped, stepped), body)
+    builder.cbranch(builder.icmp_signed("<", following, depth), body, after)
+    builder.position_at_end(after)
+    return found
+
+
+@memoized
+def _tile(char: str, height: int, start: bool) -> Any:
+    """``c_out = c_in + a @ panel``, or without ``c_in`` where ``start`` is False.
+
+    Addresses, each followed by the distance of rows in bytes; ``a_step`` is that of the elements of
+    a row of ``a``, which is not so close where it lies there as its transposed.
+    """
+    _, result, size = _ITEM[char]
+    lanes = vector_bytes() // size
+    vector = ir.VectorType(result, lanes)
 
     @intrinsic
     def tile(
@@ -97,8 +165,6 @@ def _tile(char: str, height: int, start: bool, cut: bool = False) -> Any:
         a: Any,
         a_row: Any,
         a_step: Any,
-        segment: Any,
-        jump: Any,
         panel: Any,
         panel_row: Any,
         c_in: Any,
@@ -107,79 +173,32 @@ def _tile(char: str, height: int, start: bool, cut: bool = False) -> Any:
         c_out_row: Any,
     ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            depth, a, a_row, a_step, segment, jump, panel, panel_row = args[:8]
-            c_in, c_in_row, c_out, c_out_row = args[8:]
-            splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-
-            def vector_at(address: Any, kind: Any = vector) -> Any:
-                return builder.inttoptr(address, kind.as_pointer())
+            depth, a, a_row, a_step, panel, panel_row, c_in, c_in_row, c_out, c_out_row = args
 
             def place(base: Any, row: Any, i: int, half: int) -> Any:
                 at = builder.add(base, builder.mul(row, _WORD(i))) if i else base
                 return builder.add(at, _WORD(half * lanes * size)) if half else at
 
+            def vector_at(base: Any, row: Any, i: int, half: int) -> Any:
+                return builder.inttoptr(place(base, row, i, half), vector.as_pointer())
+
             sums = []
             for i in range(height):
                 for half in range(2):
                     if start:
-                        found = builder.load(vector_at(place(c_in, c_in_row, i, half)))
-                        found.align = size
+                        sums.append(builder.load(vector_at(c_in, c_in_row, i, half)))
+                        sums[-1].align = size
                     else:
-                        found = ir.Constant(vector, None)
-                    sums.append(found)
+                        sums.append(ir.Constant(vector, None))
             rows = [place(a, a_row, i, 0) for i in range(height)]
-            before = builder.block
-            body, after = (builder.append_basic_block(name) for name in ("tile", "stored"))
-            builder.branch(body)
-            builder.position_at_end(body)
-            k = builder.phi(_WORD)
-            k.add_incoming(_WORD(0), before)
-            totals = []
-            for found in sums:
-                phi = builder.phi(vector)
-                phi.add_incoming(found, before)
-                totals.append(phi)
-            if cut:
-                offset, place_in_segment = builder.phi(_WORD), builder.phi(_WORD)
-                offset.add_incoming(_WORD(0), before)
-                place_in_segment.add_incoming(_WORD(0), before)
-            at = builder.add(panel, builder.mul(k, panel_row))
-            columns = []
-            for half in range(2):
-                place_of_half = builder.add(at, _WORD(half * lanes * size))
-                loaded = builder.load(vector_at(place_of_half, given))
-                loaded.align = size
-                columns.append(loaded)
-            if not cut:
-                offset = builder.mul(k, a_step)
-            for i in range(height):
-                pointer = builder.inttoptr(builder.add(rows[i], offset), item.as_pointer())
-                one = builder.insert_element(
-                    ir.Constant(given, ir.Undefined), builder.load(pointer), ir.IntType(32)(0)
-                )
-                factor = builder.shuffle_vector(one, one, splat)
-                for half in range(2):
-                    phi = totals[2 * i + half]
-                    phi.add_incoming(_fused(builder, char, factor, columns[half], phi), body)
-            following = builder.add(k, _WORD(1))
-            k.add_incoming(following, body)
-            if cut:
-                moved = builder.add(place_in_segment, _WORD(1))
-                ends = builder.icmp_signed("==", moved, segment)
-                place_in_segment.add_incoming(builder.select(ends, _WORD(0), moved), body)
-                stepped = builder.add(offset, a_step)
-                jumped = builder.add(stepped, jump)
-                offset.add_incoming(builder.select(ends, jumped, stepped), body)
-            builder.cbranch(builder.icmp_signed("<", following, depth), body, after)
-            builder.position_at_end(after)
+            found = accumulated(builder, char, sums, depth, rows, a_step, panel, panel_row)
             for i in range(height):
                 for half in range(2):
-                    last = totals[2 * i + half].incomings[1][0]
-                    stored = builder.store(last, vector_at(place(c_out, c_out_row, i, half)))
-                    stored.align = size
+                    target = vector_at(c_out, c_out_row, i, half)
+                    builder.store(found[2 * i + half], target).align = size
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 12), codegen
+        return types.void(*[types.intp] * 10), codegen
 
     return tile
 
@@ -336,148 +355,6 @@ def pair_packer(turned: bool) -> Any:
 
 
 @memoized
-def window_multiplier() -> Any:
-    """``total = windows @ panels`` of bytes, where the windows' rows stay where they are.
-
-    The first window begins at the byte ``at`` of ``a``, each further one ``row`` bytes later. Its
-    ``segments`` have ``words`` of 4 bytes each and begin ``pitch`` bytes apart; panels are full.
-    Lines of an image are short: tiles are of nearly the same height, not tall ones and a rest.
-    """
-    # With 8 rows, addresses are moved out of the registers: a fourth of the time.
-    width, most = panel_width("B"), min(_heights()[0], 7)
-    tiles = [_tile("B", height, False, True) for height in range(1, most + 1)]
-    t1, t2, t3, t4 = tiles[:4]
-    t5, t6, t7 = tiles[4:] if most == 7 else tiles[:3]
-
-    @compiled()
-    def multiply(
-        a, at, row, count, words, segments, pitch, packed, packed_at, columns, total
-    ):  # fmt: skip
-        full_vectors()
-        first, target, c_row = address_of(a) + at, address_of(total), 4 * columns
-        depth, jump, p_row = words * segments, pitch - 4 * words, 4 * width
-        pieces = (count + most - 1) // most
-        for k in range(0, columns, width):
-            panel, c, x = address_of(packed) + 4 * (packed_at + k * depth), target + 4 * k, first
-            for i in range(pieces):
-                height = count // pieces + (i < count % pieces)
-                if height == 7:
-                    t7(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                elif height == 6:
-                    t6(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                elif height == 5:
-                    t5(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                elif height == 4:
-                    t4(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                elif height == 3:
-                    t3(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                elif height == 2:
-                    t2(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                else:
-                    t1(depth, x, row, 4, words, jump, panel, p_row, c, 0, c, c_row)
-                x, c = x + height * row, c + height * c_row
-
-    return multiply
-
-
-def _merged(builder: Any, a: Any, b: Any) -> list[Any]:
-    """The elements of two vectors by turns, separately in every 16 bytes: low halves, high ones."""
-    count = a.type.count
-    each = 16 * 8 // a.type.element.width
-    kind = ir.VectorType(ir.IntType(32), count)
-    found = []
-    for half in range(2):
-        places = []
-        for first in range(half * each // 2, count, each):
-            for k in range(first, first + each // 2):
-                places += [k, count + k]
-        found.append(builder.shuffle_vector(a, b, ir.Constant(kind, places)))
-    return found
-
-
-def _in_order(builder: Any, sums: list[Any]) -> list[Any]:
-    """Undo of four vectors what :func:`_merged` did twice: quarters of 16 bytes in their order."""
-    count = sums[0].type.count
-    pieces = count // 4  # of four numbers each, in a vector
-    found = []
-    for v in range(4):
-        joined = []
-        for t in range(v * pieces, (v + 1) * pieces, 2):
-            places = [
-                part * count + 4 * (piece // 4) + k
-                for part, piece in enumerate((t, t + 1))
-                for k in range(4)
-            ]
-            kind = ir.VectorType(ir.IntType(32), 8)
-            pair = ir.Constant(kind, places)
-            joined.append(builder.shuffle_vector(sums[t % 4], sums[(t + 1) % 4], pair))
-        if len(joined) == 2:
-            every = ir.Constant(ir.VectorType(ir.IntType(32), 16), list(range(16)))
-            joined = [builder.shuffle_vector(joined[0], joined[1], every)]
-        found.append(joined[0])
-    return found
-
-
-@memoized
-def depthwise_tile(places: int) -> Any:
-    """``tile(quads, x, step, offsets, weights, out, pitch)``: channels that are each alone.
-
-    Of as many channels as a vector has bytes, for some places ``step`` bytes apart: the sums over
-    the taps, four at a time, of bytes at ``x`` plus an offset times signed ones of ``weights``:
-    four vectors for each quad, in the order in which :func:`_merged` puts the channels. Sums are
-    32 bits wide, those of the next place ``pitch`` bytes further. All but ``quads`` are addresses
-    and distances in bytes. It takes :func:`dots.has_quads`.
-    """
-    wide = vector_bytes()
-    octets, words = ir.VectorType(ir.IntType(8), wide), ir.VectorType(_INT, wide // 4)
-    pairs = ir.VectorType(ir.IntType(16), wide // 2)
-
-    @intrinsic
-    def tile(
-        typingctx: Any, quads: Any, x: Any, step: Any, offsets: Any, weights: Any, out: Any,
-        pitch: Any,
-    ) -> Any:  # fmt: skip
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            quads, x, step, offsets, weights, out, pitch = args
-
-            def load(address: Any, kind: Any) -> Any:
-                found = builder.load(builder.inttoptr(address, kind.as_pointer()))
-                found.align = 1
-                return found
-
-            zero = ir.Constant(words, [0] * words.count)
-            sums = [
-                [cgutils.alloca_once_value(builder, zero) for _ in range(4)] for _ in range(places)
-            ]
-            with cgutils.for_range(builder, quads) as loop:
-                place = builder.add(weights, builder.mul(loop.index, _WORD(4 * wide)))
-                factors = [load(builder.add(place, _WORD(q * wide)), words) for q in range(4)]
-                first = builder.add(offsets, builder.mul(loop.index, _WORD(32)))
-                taps = [load(builder.add(first, _WORD(8 * j)), _WORD) for j in range(4)]
-                for p in range(places):
-                    base = builder.add(x, builder.mul(step, _WORD(p)))
-                    a, b, c, d = (load(builder.add(base, tap), octets) for tap in taps)
-                    left = [builder.bitcast(v, pairs) for v in _merged(builder, a, b)]
-                    right = [builder.bitcast(v, pairs) for v in _merged(builder, c, d)]
-                    quad = [v for two in zip(left, right) for v in _merged(builder, *two)]
-                    for q in range(4):
-                        total = builder.load(sums[p][q])
-                        given = builder.bitcast(quad[q], words)
-                        builder.store(add_bytes(builder, given, factors[q], total), sums[p][q])
-            for p in range(places):
-                base = builder.add(out, builder.mul(pitch, _WORD(p)))
-                ordered = _in_order(builder, [builder.load(s) for s in sums[p]])
-                for v, vector in enumerate(ordered):
-                    address = builder.add(base, _WORD(v * wide))
-                    builder.store(vector, builder.inttoptr(address, words.as_pointer())).align = 4
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 7), codegen
-
-    return tile
-
-
-@memoized
 def multiplier(char: str, start: bool) -> Any:
     """``c_out = c_in + a @ matrix`` for some rows; without ``c_in`` where ``start`` is False.
 
@@ -488,7 +365,7 @@ def multiplier(char: str, start: bool) -> Any:
     """
     width = panel_width(char)
     size = _ITEM[char][2]
-    tallest, *shorter = _heights()
+    tallest, *shorter = heights()
     h2, h3, h4 = (*shorter, 1)[:3]
     first, second, third, fourth = (_tile(char, height, start) for height in (tallest, h2, h3, h4))
 
@@ -496,19 +373,19 @@ def multiplier(char: str, start: bool) -> Any:
     def column(a, row, step, rows, depth, panel, panel_row, c_in, in_row, c_out, out_row):
         left = rows
         while left >= tallest:
-            first(depth, a, row, step, 0, 0, panel, panel_row, c_in, in_row, c_out, out_row)
+            first(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + tallest * row, c_in + tallest * in_row, c_out + tallest * out_row
             left -= tallest
         if left >= h2:
-            second(depth, a, row, step, 0, 0, panel, panel_row, c_in, in_row, c_out, out_row)
+            second(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + h2 * row, c_in + h2 * in_row, c_out + h2 * out_row
             left -= h2
         if left >= h3:
-            third(depth, a, row, step, 0, 0, panel, panel_row, c_in, in_row, c_out, out_row)
+            third(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + h3 * row, c_in + h3 * in_row, c_out + h3 * out_row
             left -= h3
         if left >= h4:
-            fourth(depth, a, row, step, 0, 0, panel, panel_row, c_in, in_row, c_out, out_row)
+            fourth(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
 
     @compiled()
     def multiply(

@@ -76,6 +76,9 @@ CONVOLUTIONS = [
     ((1, 4, 7, 139), (34, 4, 3, 2), (1, 2), (2, 1), (2, 1), 1),
     ((1, 130, 8, 11), (130, 1, 3, 3), (1, 2), (1, 1), (1, 1), 130),
     ((2, 70, 7, 9), (70, 1, 5, 2), (2, 1), (2, 0), (1, 2), 70),
+    ((1, 130, 9, 70), (130, 1, 3, 3), (1, 1), (1, 1), (1, 1), 130),
+    ((1, 70, 9, 13), (70, 1, 4, 3), (2, 2), (1, 2), (1, 2), 70),
+    ((2, 64, 12, 14), (64, 1, 3, 3), (3, 3), (1, 1), (1, 1), 64),
 ]
 
 
@@ -103,6 +106,43 @@ def checked_conv2d(case: Any, of_x: Any, of_weight: Any, kind: str, seed: int) -
 def test_conv2d(case: Any, kind: str) -> None:
     for seed, (of_x, of_weight) in enumerate(itertools.product((np.uint8, np.int8), repeat=2)):
         checked_conv2d(case, of_x, of_weight, kind, seed)
+
+
+def test_midpoints_of_either_sign() -> None:
+    """Sums on midpoints and beside them: factors that are powers of two, or nearly."""
+    rng = np.random.default_rng(8)
+    factors = list(itertools.product((1 << 30, (1 << 30) + 1, (1 << 31) - 1, 0), range(10)))
+    multiplier, shift = (np.array(v, np.int64) for v in zip(*factors, strict=True))
+    n = len(factors)
+    channels = np.zeros(n, np.int64), rng.integers(-300, 300, n), multiplier, shift
+    for of_x in (np.uint8, np.int8):
+        low = np.iinfo(of_x).min
+        options = *channels, low + 128, low + 128, low, low + 255
+        x, w = exact.drawn(rng, of_x, 400, 3), rng.integers(-9, 9, (n, 3)).astype(np.int8)
+        found = products.requantized_linear(x, w, *options, {})
+        np.testing.assert_array_equal(found, exact.linear(x, w, *options))
+        x, w = exact.drawn(rng, of_x, 1, 2 * n, 20, 20), rng.integers(-9, 9, (2 * n, 1, 3, 1))
+        doubled = *(np.concatenate([v, v]) for v in channels), *options[4:]
+        window = (1, 1), (1, 0), (1, 1), 2 * n
+        for kernel in (w, np.repeat(w, 3, 3)):
+            arrays = x, kernel.astype(np.int8)
+            found = products.requantized_conv2d(*arrays, *doubled, *window, {})
+            np.testing.assert_array_equal(found, exact.conv2d(*arrays, *doubled, *window))
+
+
+def test_sums_of_every_size() -> None:
+    """Up to the largest that fit 32 bits, where those in registers must be left alone."""
+    rng = np.random.default_rng(9)
+    x, w = exact.drawn(rng, np.uint8, 70, 5), exact.drawn(rng, np.int8, 64, 5)
+    reach = 255 * 128 * 5
+    for size, shift in itertools.product(
+        (1 << 24, 1 << 29, 1 << 30, (1 << 31) - reach - 1), (0, 8, 20, 22, 31)
+    ):
+        bias = rng.choice([-size, size], 64)
+        multiplier = rng.integers(1 << 30, 1 << 31, 64)
+        options = np.zeros(64, np.int64), bias, multiplier, np.full(64, shift), 3, 128, 0, 255
+        found = products.requantized_linear(x, w, *options, {})
+        np.testing.assert_array_equal(found, exact.linear(x, w, *options))
 
 
 def test_no_sum_saturates() -> None:
@@ -162,6 +202,20 @@ def test_what_is_kept_follows_the_channels() -> None:
             found = products.requantized_linear(x, w, *options, kept)
             np.testing.assert_array_equal(found, exact.linear(x, w, *options))
     assert "cpu_numba.packed" in kept
+
+
+def test_what_is_kept_follows_the_result() -> None:
+    """Zero point, limits and the sizes of the images differ from call to call."""
+    rng = np.random.default_rng(10)
+    for shape in ((40, 8, 3, 3), (80, 1, 3, 3), (40, 8, 1, 1)):
+        w = exact.drawn(rng, np.int8, *shape)
+        groups = 80 if shape[1] == 1 else 1
+        channels, kept = exact.channels_of(rng, w, 0, 1e5), {}
+        for size, zero, low in ((7, 100, 0), (9, 100, 0), (7, 90, 0), (7, 90, 90)):
+            x = exact.drawn(rng, np.uint8, 1, shape[1] * groups, size, size)
+            options = *channels, 9, zero, low, 250, (1, 1), (1, 1), (1, 1), groups
+            found = products.requantized_conv2d(x, w, *options, kept)
+            np.testing.assert_array_equal(found, exact.conv2d(x, w, *options))
 
 
 def test_what_is_kept_follows_the_groups() -> None:
@@ -227,6 +281,8 @@ for seed, (of_x, of_weight, kind) in enumerate(itertools.product(types, types, k
         tests.checked_linear(rows, depth, columns, of_x, of_weight, kind, seed)
     for case in tests.CONVOLUTIONS:
         tests.checked_conv2d(case, of_x, of_weight, kind, seed)
+tests.test_midpoints_of_either_sign()
+tests.test_sums_of_every_size()
 tests.test_no_sum_saturates()
 tests.test_raw_sums_wrap_around_and_the_rest_is_exact()
 """

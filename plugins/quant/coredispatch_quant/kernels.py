@@ -26,7 +26,7 @@ from coredispatch.plugin import (
     ShapeError,
     call_raw,
 )
-from coredispatch_quant.array import QuantizedArray, limits, storage_dtype, tensor_parameters
+from coredispatch_quant.array import QuantizedArray, limits, storage_dtype
 from coredispatch_quant.requantize import multiplier_and_shift, rescale
 from coredispatch_quant.windows import output_size, pair
 
@@ -159,11 +159,11 @@ class Output:
 
     ``channels`` are int64 arrays, one number for each output channel, as the operators
     ``requantized_linear`` and ``requantized_conv2d`` take them: the weight's zero points, bias,
-    multipliers and shifts.
+    multipliers and shifts. ``blank`` has the scale and the zero point of the result: checking them
+    takes longer than a small product.
     """
 
-    scale: float
-    zero_point: int
+    blank: QuantizedArray
     channels: tuple[np.ndarray, ...]
     low: int
     high: int
@@ -190,18 +190,17 @@ class Output:
         if x.axis is None and known is not None and known[0] == asked:
             return known[1]
         check_operands(x, weight)
-        scale, zero = tensor_parameters(scale, zero_point, x.dtype)
+        blank = QuantizedArray(np.empty(0, storage_dtype(x.dtype)), scale, zero_point)
         n = weight.shape[0]
         steps = bias_steps(bias, x.scale * weight.scale, n)
-        split = multiplier_and_shift(x.scale * np.asarray(weight.scale) / scale)
+        split = multiplier_and_shift(x.scale * np.asarray(weight.scale) / blank.scale)
         numbers = (weight.zero_point, 0 if steps is None else steps, *split)
         channels = tuple(np.array(np.broadcast_to(v, (n,)), np.int64) for v in numbers)
         low, high = limits(x.dtype)
         made = cls(
-            scale,
-            zero,
+            blank,
             channels,
-            zero if relu else low,
+            blank.zero_point if relu else low,
             high,
             magnitude(x) * magnitude(weight),
             0 if steps is None else int(np.abs(steps).max(initial=0)),
@@ -281,7 +280,7 @@ def linear(
     """``x @ weight.T + bias`` in integers; ``x`` is ``(..., k)``, ``weight`` ``(n, k)``."""
     output = Output.of(x, weight, bias, scale, zero_point, relu)
     data = computed("requantized_linear", x, weight, output)
-    return QuantizedArray(data, output.scale, output.zero_point)
+    return output.blank.like(data)
 
 
 def computed(
@@ -289,8 +288,8 @@ def computed(
 ) -> np.ndarray:
     """The best kernel there is for the integers of ``x`` and ``weight``."""
     arguments = (
-        x.data, weight.data, *output.channels, x.zero_point, output.zero_point, output.low,
-        output.high, *options, weight.cache,
+        x.data, weight.data, *output.channels, x.zero_point, output.blank.zero_point,
+        output.low, output.high, *options, weight.cache,
     )  # fmt: skip
     if output.fits(math.prod(weight.shape[1:])):
         found: np.ndarray = call_raw(name, "cpu", *arguments)
@@ -351,7 +350,7 @@ def conv2d(
     output = Output.of(x, weight, bias, scale, zero_point, relu)
     options = stride, padding, dilation, groups
     data = computed("requantized_conv2d", x, weight, output, *options)
-    return QuantizedArray(data, output.scale, output.zero_point)
+    return output.blank.like(data)
 
 
 #: kernels of operators of the table, over the integers

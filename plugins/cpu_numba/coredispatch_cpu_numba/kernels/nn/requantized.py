@@ -5,22 +5,32 @@ Signed activations are taken as unsigned ones plus 128, and unsigned weights as 
 
     sum (x - zx)(w - zw) = sum x w - zw sum x - zx sum w + K zx zw
 
-of which all but the first two sums are known when the weight is packed.
+of which all but the first two sums are known when the weight is packed. What a call of some sizes
+needs to know is worked out once: between large products, every line of Python comes from memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache as memoized
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.kernels.nn.requantized_weights import (
+    NARROW,
+    Channels,
+    Packed,
+    Parameters,
+    alone,
+    layout,
+    prepared,
+)
 
 __all__ = ["KERNELS"]
 
@@ -32,132 +42,59 @@ _linear, _convolution, _windows, _depthwise, _depthwise_quads = (
     for name in ("linear", "convolution", "windows", "depthwise", "depthwise_quads")
 )
 _PLACES = 512  # of a unit of windows
+_SEEN = 1 << 15  # bytes of the rows that channels alone are taken from: in the first cache
 _FEWEST_COLUMNS = 8  # of a group, which a panel is filled up from
+_CALLS = 64  # kept for a weight
 
 
-@memoized
-def _layout() -> tuple[int, int, int, int, int, int]:
-    """Rows of a block, columns of a slab and of a panel, numbers of a word, words of a step.
+class _Call(NamedTuple):
+    """A loop, its plan, and how much work there is."""
 
-    The last is how many columns are brought to bytes at once.
-    """
-    from coredispatch_cpu_numba.loops.nn import requantized as loops
-
-    return (
-        loops.ROWS,
-        loops.SLAB * loops.PANEL,
-        loops.PANEL,
-        loops.PER_WORD,
-        loops.STEP,
-        loops.LANES,
-    )
+    loop: Loop
+    plan: np.ndarray
+    work: int
+    units: int
+    grain: int
 
 
-class _Packed:
-    """A weight in panels, and what its zero points come to.
-
-    ``shape`` is ``(groups, columns, depth)``. The channels of a place in a window lie together.
-    *lines*: each row of a window is filled up to whole words.
-    """
-
-    def __init__(self, weight: np.ndarray, groups: int, lines: bool = False) -> None:
-        _, _, panel, per_word, step, _ = _layout()
-        if weight.ndim == 4:
-            weight = weight.transpose(0, 2, 3, 1)
-        columns, depth = len(weight) // groups, prod(weight.shape[1:])
-        self.lines, self.shape = lines, (groups, columns, depth)
-        rows = weight.shape[1] if lines else 1
-        weight = weight.reshape(groups, columns, rows, depth // rows)
-        self.words = rows * (-(-depth // rows // (per_word * step)) * step)
-        panels = -(-columns // panel)
-        signed = weight if weight.dtype == np.int8 else (weight ^ np.uint8(128)).view(np.int8)
-        shape = (groups, panels * panel, rows, self.words // rows * per_word)
-        padded = np.zeros(shape, np.int8 if per_word == 4 else np.int16)
-        padded[:, :columns, :, : depth // rows] = signed
-        cut = padded.reshape(groups * panels, panel, self.words, per_word).transpose(0, 2, 1, 3)
-        self.panels = np.ascontiguousarray(cut)
-        self.sums = signed.sum((2, 3), dtype=np.int64).reshape(-1)
-        self.offset = 0 if weight.dtype == np.int8 else 128
+def _call(loop: Loop, plan: list[int], work: int, units: int) -> _Call:
+    grain = -(-units // (4 * thread_count.wanted))
+    return _Call(loop, np.array(plan, INT64), work, units, grain)
 
 
-class _Parameters:
-    """What becomes of the sums of one product, column by column."""
-
-    def __init__(self, weight: _Packed, channels: tuple[np.ndarray, ...], zero: int) -> None:
-        panel = _layout()[2]
-        groups, columns, depth = weight.shape
-        zeros, bias, multiplier, shift = channels
-        zeros = zeros - weight.offset
-        start = bias - zero * weight.sums + depth * zero * zeros
-        self.rows = np.zeros((groups, 4, -(-columns // panel) * panel), np.int32)
-        # A conversion of numbers that do not fit wraps around, as the sums do.
-        for row, values in enumerate((zeros, start, multiplier, shift)):
-            self.rows[:, row, :columns] = values.astype(np.int32).reshape(groups, columns)
-        self.wide = bool((shift < 0).any())
-        self.shifted = bool(zeros.any())
+def _run(
+    call: _Call, x: np.ndarray, weights: np.ndarray, parameters: np.ndarray, out: np.ndarray
+) -> None:
+    loop, plan, work, units, grain = call
+    loop(_BYTES[0], work, units, x, weights, parameters, out, plan, grain=grain)
 
 
-class _Channels:
-    """Weight and parameters of a convolution whose channels are each alone.
-
-    Four taps at a time where the processor multiplies bytes so and the weight less its zero points
-    are bytes: in each 16 channels, those of four words follow each other as two merges of the
-    taps' vectors leave them.
-    """
-
-    def __init__(self, weight: np.ndarray, channels: tuple[np.ndarray, ...], zero: int) -> None:
-        zeros, bias, multiplier, shift = channels
-        _, _, _, per_word, _, lanes = _layout()
-        n, depth = len(weight), prod(weight.shape[1:])
-        steps = weight.reshape(n, depth).T - zeros
-        fits = per_word == 4 and steps.min() >= -128 and steps.max() <= 127
-        self.quads = bool(fits and n > 2 * lanes)
-        width = 4 * lanes if self.quads else lanes
-        padded = -(-n // width) * width
-        if self.quads:
-            taps = np.zeros((-(-depth // 4) * 4, padded), np.int8)
-            taps[:depth, :n] = steps
-            cut = taps.reshape(-1, 4, padded // width, width // 16, 4, 4)
-            self.taps = np.ascontiguousarray(cut.transpose(2, 0, 4, 3, 5, 1))
-        else:
-            self.taps = np.zeros((depth, padded), np.int32)
-            self.taps[:, :n] = steps
-        self.rows = np.zeros((4, padded), np.int32)
-        for row, values in enumerate((bias - zero * steps.sum(0), multiplier, shift), 1):
-            self.rows[row, :n] = values.astype(np.int32)
-        self.wide = bool((shift < 0).any())
-
-
-def _alone(weight: np.ndarray, channels: tuple[np.ndarray, ...], zero: int, kept: Any) -> _Channels:
-    """The same, from ``kept`` where that of this call is there."""
-    kept, sources = {} if kept is None else kept, (weight, *channels)
-    known = kept.get("cpu_numba.channels")
-    if known is None or known[1] != zero or not all(map(is_, known[0], sources)):
-        made = _Channels(weight, channels, zero)
-        known = kept["cpu_numba.channels"] = sources, zero, made
-    found: _Channels = known[2]
+def _known(
+    calls: dict[Any, _Call], key: tuple[Any, ...], make: Callable[..., _Call], *given: Any
+) -> _Call:
+    """``make(*given)``, or what it gave for this key and number of threads before."""
+    key = *key, thread_count.wanted
+    found = calls.get(key)
+    if found is None:
+        if len(calls) >= _CALLS:
+            calls.clear()
+        found = calls[key] = make(*given)
     return found
 
 
-def _prepared(
-    weight: np.ndarray,
-    channels: tuple[np.ndarray, ...],
-    zero: int,
-    kept: Any,
-    groups: int,
-    lines: bool = False,
-) -> tuple[_Packed, _Parameters]:
-    """The packed weight and the parameters, from ``kept`` where those of this call are there."""
-    kept = {} if kept is None else kept
-    packed = kept.get("cpu_numba.packed")
-    if packed is None or packed.shape[0] != groups or packed.lines != lines:
-        packed = kept["cpu_numba.packed"] = _Packed(weight, groups, lines)
-    sources = (packed, *channels)
-    known = kept.get("cpu_numba.parameters")
-    if known is None or known[1] != zero or not all(map(is_, known[0], sources)):
-        parameters = _Parameters(packed, channels, zero)
-        known = kept["cpu_numba.parameters"] = sources, zero, parameters
-    return packed, known[2]
+class _Ending(NamedTuple):
+    """The zero point of the result, its limits, and what is added to make it unsigned."""
+
+    zero: int
+    low: int
+    high: int
+    change: int
+
+    def of(self, mode: int) -> list[int]:
+        """What plans say of how sums are brought back."""
+        zero, low, high, change = self
+        limits = low + change | high + change << 8 | change << 16
+        return [limits if mode == NARROW else zero, low, high, mode]
 
 
 def _is_bytes(x: Any) -> bool:
@@ -166,7 +103,7 @@ def _is_bytes(x: Any) -> bool:
 
 def _shared(blocks: int, columns: int) -> int:
     """Into how many portions the columns are cut, so that all threads have something to do."""
-    slab, threads = _layout()[1], thread_count.wanted
+    slab, threads = layout()[1], thread_count.wanted
     if threads == 1 or blocks >= 4 * threads:
         return 1
     return min(-(-columns // slab), -(-4 * threads // blocks))
@@ -174,25 +111,14 @@ def _shared(blocks: int, columns: int) -> int:
 
 def _room(words: int) -> int:
     """Words between gathered rows. For tiles an odd number of lines of the first cache."""
-    return words + (16 if _layout()[4] > 1 and words // 16 % 2 == 0 else 0)
+    return words + (16 if layout()[4] > 1 and words // 16 % 2 == 0 else 0)
 
 
-def _run(
-    loop: Loop, x: np.ndarray, weights: np.ndarray, parameters: np.ndarray, out: np.ndarray,
-    plan: list[int], work: int, units: int,
-) -> None:  # fmt: skip
-    grain = -(-units // (4 * thread_count.wanted))
-    loop(_BYTES[0], work, units, x, weights, parameters, out, np.array(plan, INT64), grain=grain)
-
-
-def _multiplied(
-    x: np.ndarray, out: np.ndarray, rows: int, packed: _Packed, parameters: _Parameters,
-    zero: int, low: int, high: int,
-) -> None:  # fmt: skip
+def _of_rows(rows: int, packed: Packed, parameters: Parameters, ending: _Ending) -> _Call:
     """Rows of bytes times a weight of one group."""
-    block, _, _, per_word, step, _ = _layout()
+    block, _, _, per_word, step, _ = layout()
     _, columns, depth = packed.shape
-    flip, words, blocks = 0 if x.dtype == np.uint8 else 128, packed.words, -(-rows // block)
+    flip, words, blocks = ending.change, packed.words, -(-rows // block)
     direct = per_word == 4 and not flip and depth == 4 * words and not parameters.shifted
     if step > 1:
         # Tiles are read whole, and rows that lie a multiple of 2048 bytes apart would share few
@@ -200,11 +126,10 @@ def _multiplied(
         direct = direct and rows % 16 == 0 and depth % 2048 != 0
     portions = _shared(blocks, columns)
     plan = [
-        rows, depth, words, columns, zero, low, high, parameters.wide, parameters.shifted, flip,
-        direct, portions, _room(words),
+        rows, depth, words, columns, *ending.of(parameters.mode), parameters.shifted, flip, direct,
+        portions, _room(words),
     ]  # fmt: skip
-    work, units = rows * columns * depth, blocks * portions
-    _run(_linear, x, packed.panels, parameters.rows, out, plan, work, units)
+    return _call(_linear, plan, rows * columns * depth, blocks * portions)
 
 
 def requantized_linear(
@@ -222,10 +147,104 @@ def requantized_linear(
     if any(v.shape != (columns,) or v.dtype != INT64 for v in channels):
         return NotImplemented
     flip = 0 if x.dtype == np.uint8 else 128
-    packed, parameters = _prepared(weight, channels, x_zero + flip, kept, 1)
+    ending = _Ending(zero, low, high, flip)
+    packed, found = prepared(weight, channels, x_zero + flip, zero + flip, kept, 1)
+    call = _known(found.calls, (rows, ending), _of_rows, rows, packed, found, ending)
     out = np.empty((*x.shape[:-1], columns), x.dtype)
-    _multiplied(x, out, rows, packed, parameters, zero, low, high)
+    _run(call, x, packed.panels, found.rows, out)
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Geometry:
+    """The sizes and options of a convolution, as plans have them from place 13 on.
+
+    Args:
+        out: images, height and width of the result, its channels
+        depth: products of a sum
+        rows: sums of a channel
+        columns: channels of a group of the result
+        window: height, width and channels of the input, height and width of the result and of the
+            kernel, strides, padding, dilation, groups, room for the zero point, channels of a group
+        alone: each channel is a group
+        pointwise: the kernel is one position, and all positions are taken
+        lines: windows of one group whose rows lie together
+    """
+
+    out: tuple[int, int, int, int]
+    depth: int
+    rows: int
+    columns: int
+    window: tuple[int, ...]
+    alone: bool
+    pointwise: bool
+    lines: bool
+
+    def around(self, zero: int) -> list[int]:
+        """``window`` with the zero point of the input in it."""
+        return [*self.window[:14], zero, self.window[15]]
+
+
+@lru_cache(maxsize=256)
+def _geometry(
+    shape: tuple[int, ...], weight_shape: tuple[int, ...], stride: tuple[int, ...],
+    padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
+) -> _Geometry | None:  # fmt: skip
+    """None where there is no result, or no loop for it."""
+    (images, given, height, width), (n, own, kh, kw) = shape, weight_shape
+    (sh, sw), (ph, pw), (dh, dw) = (v * (3 - len(v)) for v in (stride, padding, dilation))
+    oh = (height + 2 * ph - dh * (kh - 1) - 1) // sh + 1
+    ow = (width + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    if min(oh, ow, images) < 1 or own * groups != given or n % groups:
+        return None
+    columns = n // groups
+    single = own == columns == 1
+    if groups > 1 and columns < _FEWEST_COLUMNS and not single:
+        return None
+    pointwise = groups == kh == kw == sh == sw == 1 and ph == pw == 0
+    lines = not pointwise and dw == groups == 1 and min(ph, pw) >= 0 and layout()[3:5] == (4, 1)
+    window = height, width, given, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups, 0, own
+    rows, depth = images * oh * ow, own * kh * kw
+    return _Geometry(
+        (images, oh, ow, n), depth, rows, columns, window, single, pointwise and not single, lines
+    )
+
+
+def _of_channels(g: _Geometry, each: Channels, zero: int, ending: _Ending) -> _Call:
+    """Each channel alone."""
+    images, oh, ow, n = g.out
+    _, _, _, _, _, _, kw, sh, sw, _, _, _, dw, *_ = g.window
+    line = ((ow - 1) * sw + (kw - 1) * dw + 1) * n
+    tall = max(1, min(oh, _SEEN // (line * sh))) if each.quads else 1
+    plan = [
+        g.rows, g.depth, 0, n, *ending.of(each.mode), 0, ending.change, 0, 1, 0, *g.around(zero),
+        tall, each.upright,
+    ]  # fmt: skip
+    loop = _depthwise_quads if each.quads else _depthwise
+    return _call(loop, plan, g.rows * n * g.depth, images * -(-oh // tall))
+
+
+def _of_windows(
+    g: _Geometry, packed: Packed, found: Parameters, lines: bool, zero: int, ending: _Ending
+) -> _Call:
+    """Windows of bytes that are unsigned already."""
+    images, oh, ow, n = g.out
+    tall = max(1, min(oh, _PLACES // ow))
+    if lines:
+        loop, room, blocks = _windows, 0, images * -(-oh // tall)
+    else:
+        loop, room = _convolution, _room(packed.words)
+        blocks = -(-g.rows // layout()[0]) * n // g.columns
+    portions = _shared(blocks, g.columns)
+    plan = [
+        g.rows, g.depth, packed.words, g.columns, *ending.of(found.mode), found.shifted, 0, 0,
+        portions, room, *g.around(zero), tall,
+    ]  # fmt: skip
+    return _call(loop, plan, g.rows * n * g.depth, blocks * portions)
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return value if type(value) is tuple else (value,) if type(value) is int else tuple(value)
 
 
 def requantized_conv2d(
@@ -236,67 +255,36 @@ def requantized_conv2d(
     """The bytes of a cross-correlation; the result has its channels last in memory."""
     if not all(type(a) is np.ndarray and a.dtype in _BYTES and a.ndim == 4 for a in (x, weight)):
         return NotImplemented
-    (images, given, height, width), (n, own, kh, kw) = x.shape, weight.shape
-    options = [
-        (v, v) if type(v) is int else tuple(v) * (3 - len(v)) for v in (stride, padding, dilation)
-    ]
-    (sh, sw), (ph, pw), (dh, dw) = options
-    channels = zeros, bias, multiplier, shift
-    if any(v.shape != (n,) or v.dtype != INT64 for v in channels):
+    options = _tuple(stride), _tuple(padding), _tuple(dilation)
+    g = _geometry(x.shape, weight.shape, *options, groups)
+    if g is None or g.rows * g.out[3] * g.depth < _LEAST:
         return NotImplemented
-    oh = (height + 2 * ph - dh * (kh - 1) - 1) // sh + 1
-    ow = (width + 2 * pw - dw * (kw - 1) - 1) // sw + 1
-    rows, depth = images * oh * ow, own * kh * kw
-    if min(oh, ow) < 1 or own * groups != given or n % groups or rows * n * depth < _LEAST:
+    channels, count = (zeros, bias, multiplier, shift), g.out[3:]
+    if any(v.shape != count or v.dtype != INT64 for v in channels):
         return NotImplemented
-    columns, flip = n // groups, 0 if x.dtype == np.uint8 else 128
-    alone = own == columns == 1
-    if groups > 1 and columns < _FEWEST_COLUMNS and not alone:
-        return NotImplemented
+    flip = 0 if x.dtype == np.uint8 else 128
+    ending, inner = _Ending(zero, low, high, flip), x_zero + flip
     pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    out = np.empty((images, oh, ow, n), x.dtype)
-    work = rows * n * depth
-    window = [
-        height, width, given, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups, x_zero + flip, own,
-    ]  # fmt: skip
-    if alone:
-        own_channels = _alone(weight, channels, x_zero + flip, kept)
-        plan = [rows, depth, 0, n, zero, low, high, own_channels.wide, 0, flip, 0, 1, 0, *window]
-        loop, taps = _depthwise_quads if own_channels.quads else _depthwise, own_channels.taps
-        _run(loop, pixels, taps, own_channels.rows, out, plan, work, images * oh)
+    kept = {} if kept is None else kept
+    out = np.empty(g.out, x.dtype)
+    if g.alone:
+        each = alone(weight, channels, inner, zero + flip, kept)
+        call = _known(each.calls, (g, ending), _of_channels, g, each, inner, ending)
+        _run(call, pixels, each.taps, each.rows, out)
         return out.transpose(0, 3, 1, 2)
-    pointwise = groups == kh == kw == sh == sw == 1 and ph == pw == 0
-    lines = (
-        not pointwise
-        and dw == groups == 1
-        and min(ph, pw) >= 0
-        and _layout()[3:5] == (4, 1)
-        and bool((zeros == (0 if weight.dtype == np.int8 else 128)).all())
-    )
-    packed, found = _prepared(weight, channels, x_zero + flip, kept, groups, lines)
-    if pointwise:
-        _multiplied(pixels, out, rows, packed, found, zero, low, high)
-        return out.transpose(0, 3, 1, 2)
-    if flip:  # once here, not for each window
-        pixels, flip = pixels.view(np.uint8) ^ np.uint8(flip), 0
-    if lines:
-        tall = max(1, min(oh, _PLACES // ow))
-        blocks = images * -(-oh // tall)
-        portions = _shared(blocks, columns)
-        plan = [
-            rows, depth, packed.words, columns, zero, low, high, found.wide, 0, 0, 0, portions, 0,
-            *window, tall,
-        ]  # fmt: skip
-        units = blocks * portions
-        _run(_windows, pixels, packed.panels, found.rows, out, plan, work, units)
-        return out.transpose(0, 3, 1, 2)
-    blocks = -(-rows // _layout()[0]) * groups
-    portions = _shared(blocks, columns)
-    plan = [
-        rows, depth, packed.words, columns, zero, low, high, found.wide, found.shifted, flip, 0,
-        portions, _room(packed.words), *window,
-    ]  # fmt: skip
-    _run(_convolution, pixels, packed.panels, found.rows, out, plan, work, blocks * portions)
+    packed, found = prepared(weight, channels, inner, zero + flip, kept, groups, g.lines)
+    lines = g.lines and found.mode == NARROW
+    if g.lines and not lines:
+        packed, found = prepared(weight, channels, inner, zero + flip, kept, groups)
+    if g.pointwise:
+        call = _known(found.calls, (g, ending), _of_rows, g.rows, packed, found, ending)
+    else:
+        if flip:  # once here, not for each window
+            pixels = pixels.view(np.uint8) ^ np.uint8(flip)
+        call = _known(
+            found.calls, (g, ending), _of_windows, g, packed, found, lines, inner, ending
+        )  # fmt: skip
+    _run(call, pixels, packed.panels, found.rows, out)
     return out.transpose(0, 3, 1, 2)
 
 

@@ -4,7 +4,8 @@ A unit of work is a block of rows of the result and some of its *slabs*, a few p
 each. Rows of the first factor are gathered as unsigned bytes (signed ones plus 128), a
 convolution's windows of pixels among them; the other factor is packed as signed bytes, by
 ``kernels/nn/requantized.py``. The sums of raw integers wrap around, and so do the parts that zero
-points add: what is left in the end, and fits 32 bits, is exact.
+points add: what is left in the end, and fits 32 bits, is exact. Sums that are known to be small
+leave the registers as bytes (``byte_tiles.py``); ``_finish`` does what is not so simple.
 
 Where the processor has AMX, tiles of 16 rows and 16 columns are multiplied at once, four together.
 """
@@ -19,21 +20,39 @@ import numpy as np
 from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.building import compiled
+from coredispatch_cpu_numba.byte_tiles import (
+    column_tile,
+    depthwise_tile,
+    row_multiplier,
+    window_multiplier,
+)
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.dots import has_quads, vector_bytes
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.requantization import requantize_columns, requantized, requantized_wide
-from coredispatch_cpu_numba.spans import copy_apart, item, part, put
-from coredispatch_cpu_numba.tiles import (
-    depthwise_tile,
-    multiplier,
-    panel_width,
-    window_multiplier,
+from coredispatch_cpu_numba.requantization import (
+    COLUMN_VECTORS,
+    requantize_columns,
+    requantized,
+    requantized_wide,
 )
+from coredispatch_cpu_numba.spans import copy_apart, item, part, put
+from coredispatch_cpu_numba.tiles import multiplier, panel_width
 from coredispatch_cpu_numba.vectors import byte_tile, machine
 
-__all__ = ["LANES", "LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
+__all__ = [
+    "LANES",
+    "LINE",
+    "LOOPS",
+    "NARROW",
+    "PANEL",
+    "PER_WORD",
+    "ROWS",
+    "SLAB",
+    "STEP",
+    "TILES",
+    "WIDE",
+]
 
 #: rows of a block, panels of a slab, columns of a panel
 ROWS, SLAB = 64, 4
@@ -46,6 +65,10 @@ TILES = has_quads() and PANEL == 2 * amx.COLUMNS and amx.has_int8()
 STEP = 16 if TILES else 1
 #: columns that are brought to bytes at once
 LANES = machine().lanes("f")
+#: how plans want sums brought back: in registers, in 64 bits; 0: in 32 bits
+NARROW, WIDE = 2, 1
+#: bytes of a line of the cache: vectors that lie across two of them take twice as long
+LINE = 64
 _PLACES = 4  # of a depthwise convolution that are summed side by side
 _requantize = requantize_columns(LANES)
 _STORED: Any = np.uint8 if has_quads() else np.int16
@@ -71,7 +94,7 @@ def fill_bytes(target, value):
 @inlined
 def _finish(total, row, count, used, sums, at, parameters, padded, target, target_at, width, plan):
     """Bytes from the sums of a slab; ``at`` is its first column."""
-    zero, low, high, wide, shifted = plan[4], plan[5], plan[6], plan[7], plan[8]
+    zero, low, high, wide, shifted = plan[4], plan[5], plan[6], plan[7] == WIDE, plan[8]
     zeros = part(parameters, at, at + used)
     start = part(parameters, padded + at, padded + at + used)
     factor = part(parameters, 2 * padded + at, 2 * padded + at + used)
@@ -172,18 +195,26 @@ def _end():
 
 def _columns() -> Any:
     """The sums of a block for some slabs of columns, brought to bytes."""
-    multiply = _multiplier()
+    multiply, narrow = _multiplier(), row_multiplier()
     panel, wide = PANEL, PANEL * SLAB
     finish = _finish
 
     @compiled()
     def columns_of(
-        rows, rows_at, row_words, count, sums, packed, parameters, plan, first, stop, total, target,
-        target_at, width,
+        rows, rows_at, row_words, count, sums, packed, parameters, plan, first, stop, total, edge,
+        target, target_at, width,
     ):  # fmt: skip
         full_vectors()
         words, columns = plan[2], plan[3]
         padded = (columns + panel - 1) // panel * panel
+        if plan[7] == NARROW:
+            at, end = first * wide, min(stop * wide, padded)
+            own = part(parameters, at * COLUMN_VECTORS, parameters.size)
+            narrow(
+                rows, 4 * rows_at, 4 * row_words, count, words, 1, 0, packed, at * words, end - at,
+                columns - at, own, plan[4], target, target_at + at, width, edge,
+            )  # fmt: skip
+            return
         for slab in range(first, stop):
             at = slab * wide
             filled = min(wide, padded - at)
@@ -208,7 +239,7 @@ def _linear(char: str) -> Callable[..., None]:
         slabs = (columns + wide - 1) // wide
         share = (slabs + portions - 1) // portions
         room = plan[12]  # words between gathered rows
-        total = np.empty(ROWS * wide, np.int32)
+        total, edge = np.empty(ROWS * wide, np.int32), np.empty(ROWS * PANEL, np.uint8)
         sums = np.zeros(ROWS, np.int32)
         block = np.zeros(1 if direct else ROWS * room * per_word, stored)
         gathered = -1
@@ -223,7 +254,7 @@ def _linear(char: str) -> Callable[..., None]:
             if direct:
                 columns_of(
                     x, begin * words, words, count, sums, packed, parameters, plan, first, stop,
-                    total, out, target_at, columns,
+                    total, edge, out, target_at, columns,
                 )  # fmt: skip
                 continue
             if gathered != b:
@@ -238,8 +269,8 @@ def _linear(char: str) -> Callable[..., None]:
                             found += np.int32(line[k])
                         sums[i] = found
             columns_of(
-                block, 0, room, count, sums, packed, parameters, plan, first, stop, total, out,
-                target_at, columns,
+                block, 0, room, count, sums, packed, parameters, plan, first, stop, total, edge,
+                out, target_at, columns,
             )  # fmt: skip
         _end()
 
@@ -286,7 +317,7 @@ def _convolution(char: str) -> Callable[..., None]:
         share = (slabs + portions - 1) // portions
         padded = (columns + panel - 1) // panel * panel
         blocks = (rows + ROWS - 1) // ROWS
-        total = np.empty(ROWS * wide, np.int32)
+        total, edge = np.empty(ROWS * wide, np.int32), np.empty(ROWS * PANEL, np.uint8)
         sums = np.zeros(ROWS, np.int32)
         block = np.zeros(ROWS * room * per_word, stored)
         gathered = -1
@@ -310,14 +341,40 @@ def _convolution(char: str) -> Callable[..., None]:
                             found += np.int32(block[k])
                         sums[i] = found
             weights = part(packed, 4 * group * padded * words, 4 * (group + 1) * padded * words)
-            own = part(parameters, 4 * group * padded, 4 * (group + 1) * padded)
+            each = parameters.size // groups
+            own = part(parameters, group * each, group * each + each)
             columns_of(
-                block, 0, room, count, sums, weights, own, plan, first, stop, total, out,
+                block, 0, room, count, sums, weights, own, plan, first, stop, total, edge, out,
                 begin * columns * groups + group * columns, columns * groups,
             )  # fmt: skip
         _end()
 
     return loop
+
+
+@compiled()
+def _seen(seen, x, plan, image, top, count, line, pixel):
+    """Rows of an image from ``top`` on, with the border, which ``seen`` has from the beginning.
+
+    A row has ``line`` bytes there, a pixel ``pixel`` ones.
+    """
+    full_vectors()
+    flip, height, width, fill = plan[9], plan[13], plan[14], plan[27]
+    left = min(line, max(0, plan[23] * pixel))
+    inside = min(line - left, width * pixel)
+    for r in range(count):
+        y = top + r
+        target = part(seen, r * line + left, r * line + left + inside)
+        if 0 <= y < height:
+            place = (image * height + y) * width * pixel
+            source = part(x, place, place + inside)
+            if flip == 0:
+                copy_apart(target, source)
+            else:
+                for k in range(inside):
+                    target[k] = np.uint8(source[k] ^ flip)
+        else:
+            fill_bytes(target, fill)
 
 
 def _windows(char: str) -> Callable[..., None]:
@@ -327,26 +384,24 @@ def _windows(char: str) -> Callable[..., None]:
     as the zero point; then a window is a segment of bytes in each row under the kernel, and the
     next window begins a few pixels further.
     """
-    multiply, finish, panel, wide = window_multiplier(), _finish, PANEL, PANEL * SLAB
-    stored = np.uint8
+    multiply, panel, wide, take = window_multiplier(), PANEL, PANEL * SLAB, _seen
 
     def loop(x, packed, parameters, out, plan, lo, hi):
         full_vectors()
-        words, columns, portions = plan[2], plan[3], plan[11]
-        height, width, given, high, across = plan[13], plan[14], plan[15], plan[16], plan[17]
+        words, columns, limits, portions = plan[2], plan[3], plan[4], plan[11]
+        given, high, across = plan[15], plan[16], plan[17]
         kernel, fill, tall = plan[18], plan[27], plan[29]
-        down, aside, before, left = plan[20], plan[21] * given, plan[22], plan[23] * given
-        line, apart = (across - 1) * aside + plan[19] * given, plan[24]
+        down, aside, before, apart = plan[20], plan[21] * given, plan[22], plan[24]
+        line = (across - 1) * aside + plan[19] * given
         segment = words // kernel
         slabs = (columns + wide - 1) // wide
         share = (slabs + portions - 1) // portions
         padded = (columns + panel - 1) // panel * panel
         pieces = (high + tall - 1) // tall
         # A segment goes on to whole words, whose weights are 0.
-        seen = np.empty(((tall - 1) * down + (kernel - 1) * apart + 1) * line + 64, stored)
+        seen = np.empty(((tall - 1) * down + (kernel - 1) * apart + 1) * line + 64, np.uint8)
         fill_bytes(seen, fill)
-        total, sums = np.empty(ROWS * wide, np.int32), np.zeros(1, np.int32)
-        inside = min(line - left, width * given)
+        edge = np.empty(ROWS * panel, np.uint8)
         gathered = -1
         for unit in range(lo, hi):
             b, portion = unit // portions, unit % portions
@@ -354,78 +409,51 @@ def _windows(char: str) -> Callable[..., None]:
             some = min(tall, high - top)
             if gathered != b:
                 gathered = b
-                for r in range((some - 1) * down + (kernel - 1) * apart + 1):
-                    y = top * down - before + r
-                    at = r * line
-                    if 0 <= y < height:
-                        place = (image * height + y) * width * given
-                        target = part(seen, at + left, at + left + inside)
-                        copy_apart(target, part(x, place, place + inside))
-                    else:
-                        fill_bytes(part(seen, at, at + line), fill)
-            for slab in range(portion * share, min(slabs, portion * share + share)):
-                at = slab * wide
-                filled, used = min(wide, padded - at), min(wide, columns - at)
+                count = (some - 1) * down + (kernel - 1) * apart + 1
+                take(seen, x, plan, image, top * down - before, count, line, given)
+            begin = portion * share * wide
+            # A panel stays in the first cache while all places are multiplied with it.
+            for at in range(begin, min(padded, begin + share * wide), panel):
+                own = part(parameters, at * COLUMN_VECTORS, parameters.size)
                 for r in range(some):
                     for ox in range(0, across, ROWS):
-                        count = min(ROWS, across - ox)
+                        to = ((image * high + top + r) * across + ox) * columns + at
                         multiply(
-                            seen, r * down * line + ox * aside, aside, count, segment, kernel,
-                            apart * line, packed, at * words, filled, total,
-                        )  # fmt: skip
-                        target_at = ((image * high + top + r) * across + ox) * columns + at
-                        finish(
-                            total, filled, count, used, sums, at, parameters, padded, out,
-                            target_at, columns, plan,
+                            seen, r * down * line + ox * aside, aside, min(ROWS, across - ox),
+                            segment, kernel, apart * line, packed, at * words, panel, columns - at,
+                            own, limits, out, to, columns, edge,
                         )  # fmt: skip
 
     return loop
 
 
-def _each_channel(lanes: int, group: int, several: Any, one: Any) -> Callable[..., None]:
+def _depthwise(char: str) -> Callable[..., None]:
     """Each channel alone; a unit is a row of places of an image, all their channels at once.
 
     The rows under the kernel are copied first, the border as the zero point: what that adds is
-    known beforehand, as for any other pixel. Channels are filled up to *lanes*, taps to a *group*.
+    known beforehand, as for any other pixel. Products have 32 bits.
     """
-    finish, stored = _finish, np.uint8
-
-    @inlined
-    def take(target, source, flip):
-        if flip == 0:
-            copy_apart(target, source)
-        else:
-            for k in range(source.size):
-                target[k] = stored(source[k] ^ flip)
+    finish, take, lanes = _finish, _seen, LANES
+    several, one = byte_tile(LANES, _PLACES), byte_tile(LANES, 1)
 
     def loop(x, weights, parameters, out, plan, lo, hi):
         full_vectors()
-        flip, height, width, channels = plan[9], plan[13], plan[14], plan[15]
-        high, across, kernel, wide, fill = plan[16], plan[17], plan[18], plan[19], plan[27]
-        step, down, aside = plan[21] * channels, plan[24], plan[25]
+        channels, high, across, kernel, wide = plan[15], plan[16], plan[17], plan[18], plan[19]
+        step, down, aside, fill = plan[21] * channels, plan[24], plan[25], plan[27]
         padded = (channels + lanes - 1) // lanes * lanes
         line = ((across - 1) * plan[21] + (wide - 1) * aside + 1) * channels
-        left = plan[23] * channels  # bytes of border before the first pixel
-        rows = np.empty(kernel * line + padded, stored)
-        for k in range(rows.size):
-            rows[k] = stored(fill)
-        offsets = np.zeros((kernel * wide + group - 1) // group * group, np.int64)
+        rows = np.empty(kernel * line + padded, np.uint8)
+        fill_bytes(rows, fill)
+        offsets = np.zeros(kernel * wide, np.int64)
         for ky in range(kernel):
             for kx in range(wide):
                 offsets[ky * wide + kx] = ky * line + kx * aside * channels
         total, sums = np.empty(across * padded, np.int32), np.zeros(1, np.int32)
-        begin, count = max(left, 0), min(line - max(left, 0), width * channels)
         for unit in range(lo, hi):
             image, oy = unit // high, unit % high
             for ky in range(kernel):
-                y = oy * plan[20] - plan[22] + ky * down
-                row = part(rows, ky * line + begin, ky * line + begin + max(count, 0))
-                if 0 <= y < height:
-                    place = (image * height + y) * width * channels
-                    take(row, part(x, place, place + row.size), flip)
-                else:
-                    for k in range(row.size):
-                        row[k] = stored(fill)
+                row = part(rows, ky * line, rows.size)
+                take(row, x, plan, image, oy * plan[20] - plan[22] + ky * down, 1, line, channels)
             for c in range(0, padded, lanes):
                 ox = 0
                 while ox + _PLACES <= across:
@@ -448,26 +476,72 @@ def _each_channel(lanes: int, group: int, several: Any, one: Any) -> Callable[..
     return loop
 
 
-def _depthwise(char: str) -> Callable[..., None]:
-    """With 32-bit products."""
-    return _each_channel(LANES, 1, byte_tile(LANES, _PLACES), byte_tile(LANES, 1))
-
-
 def _depthwise_quads(char: str) -> Callable[..., None]:
-    """With four products at a time, of bytes."""
-    tiles = depthwise_tile(_PLACES), depthwise_tile(1)
+    """As ``_depthwise``, with four products at a time, of bytes; a unit is some rows of places.
 
-    def sums(tile: Any) -> Any:
-        @inlined
-        def summed(rows, at, step, offsets, weights, c, padded, total, to, pitch):
-            quads = offsets.size // 4
-            factors = address_of(weights) + c * 4 * quads
-            out = address_of(total) + 4 * to
-            tile(quads, address_of(rows) + at, step, address_of(offsets), factors, out, 4 * pitch)
+    ``plan[30]``: a quad of taps is a column of the kernel, so that neighbours share them.
+    """
+    several, one, take, lanes = depthwise_tile(_PLACES), depthwise_tile(1), _seen, vector_bytes()
+    by_one, by_two = column_tile(_PLACES, 3, 1), column_tile(_PLACES, 3, 2)
 
-        return summed
+    def loop(x, weights, parameters, out, plan, lo, hi):
+        full_vectors()
+        channels, high, across, kernel, wide = plan[15], plan[16], plan[17], plan[18], plan[19]
+        limits, fill, tall, upright = plan[4], plan[27], plan[29], plan[30]
+        step, down, apart, aside = plan[21] * channels, plan[20], plan[24], plan[25] * channels
+        shared = plan[21] // plan[25] if upright and plan[21] % plan[25] == 0 else 0
+        padded = (channels + lanes - 1) // lanes * lanes
+        pieces = (high + tall - 1) // tall
+        line = (across - 1) * step + (wide - 1) * aside + channels
+        count = (tall - 1) * down + (kernel - 1) * apart + 1
+        rows = np.empty(count * line + padded + LINE, np.uint8)
+        fill_bytes(rows, fill)
+        begin, drop = -address_of(rows) % LINE, apart * line
+        quads = wide if upright else (kernel * wide + 3) // 4
+        offsets = np.zeros(4 * quads, np.int64)
+        for ky in range(kernel):
+            for kx in range(wide):
+                offsets[4 * kx + ky if upright else ky * wide + kx] = ky * drop + kx * aside
+        edge = np.empty(across * lanes, np.uint8)
+        for unit in range(lo, hi):
+            image, top = unit // pieces, unit % pieces * tall
+            some = min(tall, high - top)
+            count = (some - 1) * down + (kernel - 1) * apart + 1
+            seen = part(rows, begin, rows.size)
+            take(seen, x, plan, image, top * down - plan[22], count, line, channels)
+            for c in range(0, padded, lanes):
+                factors = address_of(weights) + c * 4 * quads
+                own, rest = address_of(parameters) + 4 * c * COLUMN_VECTORS, channels - c
+                for r in range(some):
+                    source, taps = (
+                        address_of(rows) + begin + r * down * line + c,
+                        address_of(offsets),
+                    )
+                    to = (image * high + top + r) * across * channels + c
+                    target, pitch = address_of(out) + to, channels
+                    if rest < lanes:
+                        target, pitch = address_of(edge), lanes
+                    ox = 0
+                    while ox + _PLACES <= across:
+                        at, place = source + ox * step, target + ox * pitch
+                        if shared == 1:
+                            by_one(at, aside, drop, kernel, factors, own, limits, place, pitch)
+                        elif shared == 2:
+                            by_two(at, aside, drop, kernel, factors, own, limits, place, pitch)
+                        else:
+                            several(quads, at, step, taps, factors, own, limits, place, pitch)
+                        ox += _PLACES
+                    while ox < across:
+                        at, place = source + ox * step, target + ox * pitch
+                        one(quads, at, step, taps, factors, own, limits, place, pitch)
+                        ox += 1
+                    if rest < lanes:
+                        for i in range(across):
+                            place = to + i * channels
+                            given = part(edge, i * lanes, i * lanes + rest)
+                            copy_apart(part(out, place, place + rest), given)
 
-    return _each_channel(vector_bytes(), 4, sums(tiles[0]), sums(tiles[1]))
+    return loop
 
 
 LOOPS: dict[str, Loop] = {
