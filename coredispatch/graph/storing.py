@@ -116,7 +116,8 @@ def _value(value: Any, node: Node) -> Any:
         base = [kind.__name__ for kind in (int, str) if isinstance(value, kind)]
         return {"enum": [cls.__name__, members, value.name, *base]}
     if isinstance(value, (MemoryFormat, TensorLayout)):
-        return {type(value).__name__: str(value).rpartition(".")[2]}
+        kind = "MemoryFormat" if isinstance(value, MemoryFormat) else "TensorLayout"
+        return {kind: str(value).rpartition(".")[2]}
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

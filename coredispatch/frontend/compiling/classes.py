@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from coredispatch.frontend.compiling.code_names import PACKAGE
+from coredispatch.frontend.ownership import of_library
 
 __all__ = ["by_user", "class_names", "held_by_name", "python_class"]
 
@@ -20,7 +20,8 @@ def by_user(cls: type) -> bool:
     """Whether the class is written in Python, by neither us nor the standard library."""
     home = cls.__module__.partition(".")[0]
     heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
-    return heap and home != PACKAGE and (home not in sys.stdlib_module_names or home == "__main__")
+    of_python = home in sys.stdlib_module_names and home != "__main__"
+    return heap and not of_python and not of_library(cls)
 
 
 class _Bare:

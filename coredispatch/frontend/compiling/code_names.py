@@ -7,9 +7,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["PACKAGE", "codes", "global_names", "imports", "library_names"]
+from coredispatch.frontend.ownership import of_library
 
-PACKAGE = __name__.partition(".")[0]
+__all__ = ["codes", "global_names", "imports", "library_names"]
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -33,8 +33,7 @@ def library_names(code: types.CodeType, namespace: Any) -> Iterator[tuple[Any, s
             holder = found
         elif step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
             holder = None
-        ours = isinstance(holder, types.ModuleType)
-        if not (ours and holder.__name__.partition(".")[0] == PACKAGE):
+        if not (isinstance(holder, types.ModuleType) and of_library(holder)):
             holder = None
 
 

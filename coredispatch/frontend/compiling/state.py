@@ -25,7 +25,6 @@ from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.classes import by_user, class_names, python_class
 from coredispatch.frontend.compiling.code_names import (
-    PACKAGE,
     codes,
     global_names,
     imports,
@@ -45,6 +44,7 @@ from coredispatch.frontend.compiling.replaced import (
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.ownership import is_library_name, of_library
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
@@ -355,7 +355,7 @@ class State:
             self._class(value, how)
         elif isinstance(value, types.ModuleType):
             self.named.append((value, f"{value.__name__}"))
-            if value.__name__.partition(".")[0] != PACKAGE:
+            if not of_library(value):
                 self.modules.append((value, set(vars(value))))
             self._by_name(value, self.names, value.__name__)
         elif isinstance(value, types.MappingProxyType):
@@ -403,7 +403,7 @@ class State:
 
     def _function(self, function: types.FunctionType, how: str) -> None:
         # By where it was written: functools.wraps gives it the module of another function.
-        if str(function.__globals__.get("__name__")).partition(".")[0] == PACKAGE:
+        if is_library_name(function.__globals__.get("__name__")):
             return
         self.inner.update(codes(function.__code__))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
@@ -421,7 +421,7 @@ class State:
     def _class(self, cls: type, how: str) -> None:
         if not by_user(cls):
             for base in cls.__mro__ if issubclass(cls, (Module, Optimizer)) else ():
-                if base not in self.pinned and base.__module__.partition(".")[0] == PACKAGE:
+                if base not in self.pinned and of_library(base):
                     self.pinned.add(base)
                     self.named.append((base, base.__name__))
                     self._by_name(base, self.names, base.__name__)
@@ -458,7 +458,7 @@ class State:
         if isinstance(value, Module):
             self._named(value, how)
             return
-        ours = cls.__module__.partition(".")[0] == PACKAGE
+        ours = of_library(cls)
         if ours and isinstance(value, Optimizer):
             self.walk(cls, cls.__name__)
             # What it counts differs in each step: inputs of the graph from the start.
@@ -531,7 +531,7 @@ class State:
                     self.record("item", holder, name, f"the global {name!r}")
             return
         if isinstance(holder, types.ModuleType):
-            ours = holder.__name__.partition(".")[0] == PACKAGE
+            ours = of_library(holder)
             for name in names & vars(holder).keys():
                 if ours:
                     self._pin(holder, name)

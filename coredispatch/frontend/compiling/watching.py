@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch._frames import in_standard_library
-from coredispatch.frontend.compiling.code_names import PACKAGE
 from coredispatch.frontend.compiling.recording import Recorder
 from coredispatch.frontend.compiling.state import State
+from coredispatch.frontend.ownership import is_library_name, of_library
 from coredispatch.plugin import Value
 
 __all__ = ["Watch"]
@@ -228,13 +228,13 @@ class Watch:
             if home == "builtins":
                 fine = name not in _IMPURE_BUILTINS
             else:
-                fine = home in _PURE_MODULES or home.partition(".")[0] == PACKAGE
+                fine = home in _PURE_MODULES or is_library_name(home)
         elif isinstance(owner, type):
-            fine = name in _CLASS_METHODS or issubclass(owner, _KNOWN_TYPES) or _ours(owner)
+            fine = name in _CLASS_METHODS or issubclass(owner, _KNOWN_TYPES) or of_library(owner)
         else:
-            fine = isinstance(owner, _KNOWN_TYPES) or _ours(type(owner))
+            fine = isinstance(owner, _KNOWN_TYPES) or of_library(type(owner))
             fine = fine or type(owner).__module__ in _KNOWN_MODULES or _stepped(owner)
-            if _ours(type(owner)) and name in _SETTINGS:
+            if of_library(type(owner)) and name in _SETTINGS:
                 fine = False
         if not fine:
             shown = f"{type(owner).__name__}.{name}" if owner is not None else name
@@ -256,11 +256,9 @@ def _stepped(owner: Any) -> bool:
 def _sees_operators(frame: Any) -> bool:
     """Whether a ``TorchDispatchMode`` is entered: what it sees depends on each call."""
     own = frame.f_locals.get("self")
-    return any(base.__name__ == "TorchDispatchMode" and _ours(base) for base in type(own).__mro__)
-
-
-def _ours(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] == PACKAGE
+    return any(
+        base.__name__ == "TorchDispatchMode" and of_library(base) for base in type(own).__mro__
+    )
 
 
 def _by_compiler(frame: Any) -> bool:
@@ -272,7 +270,7 @@ def _kind(frame: Any) -> str:
     file = frame.f_code.co_filename
     if file.startswith(_HERE):
         return "package"
-    if file.startswith("<") and str(frame.f_globals.get("__name__")).startswith(f"{PACKAGE}."):
+    if file.startswith("<") and is_library_name(frame.f_globals.get("__name__")):
         return "package"  # made by exec, as dataclasses make methods
     if file.startswith(_NUMPY):
         return "library"

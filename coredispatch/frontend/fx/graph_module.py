@@ -161,9 +161,11 @@ class GraphModule(Module):
         lines.append('self.load_state_dict(cd.load(here / "state_dict.pt"))')
         lines.append(f"self.training = {self.training}")
         body = "\n        ".join(lines)
+        spelled = package_name()
+        other = "" if spelled == "cd" else f"import coredispatch as {spelled}\n"
         (target / "module.py").write_text(
             "import math\nimport operator\nfrom pathlib import Path\n\n"
-            "import coredispatch as cd\nfrom coredispatch import nn\n\n\n"
+            f"import coredispatch as cd\n{other}from coredispatch import nn\n\n\n"
             f"class {module_name}(nn.Module):\n    def __init__(self):\n        {body}\n"
             + self.code.replace("\n", "\n    ").rstrip()
             + "\n"

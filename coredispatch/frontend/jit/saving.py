@@ -10,7 +10,6 @@ from typing import Any
 from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit import runtime  # noqa: F401  declares what graphs may call
 from coredispatch.frontend.jit.compiler.annotations import read_type
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.module_hooks import HOOKS, attach, script_hooks
 from coredispatch.frontend.jit.script_module import (
     NO_STATE,
@@ -23,6 +22,7 @@ from coredispatch.frontend.jit.script_module import (
 )
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.frontend.ownership import of_library
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file
 from coredispatch.frontend.serialization.damaged_programs import told_as_damage

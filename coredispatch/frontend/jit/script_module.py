@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from coredispatch.frontend.jit.failing import explained
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.module_hooks import HOOKS, copy_hooks, script_hooks
 from coredispatch.frontend.jit.runtime import restoring
 from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
 from coredispatch.frontend.nn.module import Module, buffers_of
+from coredispatch.frontend.ownership import of_library
 from coredispatch.graph import Graph, compile_code
 from coredispatch.plugin import OpError
 

@@ -32,8 +32,8 @@ from coredispatch.frontend.jit.compiler.types import (
     tuple_of,
     union,
 )
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.ownership import of_library
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Device, DType
 

@@ -31,9 +31,9 @@ from coredispatch.frontend.jit.compiler.types import (
     optional,
 )
 from coredispatch.frontend.jit.compiler.values import Bound, Items, ModuleRef, Sizes, Static, Val
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.markers import Attribute
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.ownership import of_library
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph.objects import get_field, set_field
 from coredispatch.plugin import Device, DType

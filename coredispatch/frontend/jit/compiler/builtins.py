@@ -36,9 +36,9 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.modes import enable_grad, no_grad, set_grad_enabled
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.ownership import of_library
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph.objects import NamedTupleType
 from coredispatch.plugin import Device

@@ -39,10 +39,10 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.overloads import is_overloaded
 from coredispatch.frontend.jit.runtime import fail
 from coredispatch.frontend.nn.modules.container import ModuleDict, Sequential
+from coredispatch.frontend.ownership import of_library
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import map_arg
 from coredispatch.graph.targets import MUTATORS, function_name, library_name

@@ -15,7 +15,6 @@ from coredispatch.frontend.jit.compiler.programs import (
 from coredispatch.frontend.jit.compiler.types import ANY, TENSOR, Type, optional, tuple_of
 from coredispatch.frontend.jit.compiler.values import ModuleRef
 from coredispatch.frontend.jit.frontend import NotSupportedError
-from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.markers import Attribute
 from coredispatch.frontend.jit.module_hooks import attach, script_hooks
 from coredispatch.frontend.jit.overloads import declarations
@@ -34,6 +33,7 @@ from coredispatch.frontend.nn.modules.container import (
     ParameterList,
     Sequential,
 )
+from coredispatch.frontend.ownership import of_library
 from coredispatch.plugin import OpError
 
 __all__ = ["compile_in_place", "is_library", "library_graph", "result_type", "script_module"]
