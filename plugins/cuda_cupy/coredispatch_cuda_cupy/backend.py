@@ -42,11 +42,11 @@ class CudaBackend(Runtime, ArrayApiBackend):
     def __init__(self, detection: Detection) -> None:
         self.detection = detection
         self.cupy = detection.cupy
-        self.array_type = NoArray if self.cupy is None else self.cupy.ndarray
+        self.array_type = NoArray if self.cupy is None else self.cupy.ndarray  # type: ignore[misc]
         #: whether tensors may be bfloat16
         self.supports_bfloat16 = self.cupy is not None and has_bfloat16(self.cupy)
         if self.cupy is not None:
-            self.xp = Namespace(self.cupy)
+            self.xp = Namespace(self.cupy)  # type: ignore[misc]
             self.overrides = kernels.overrides(self.cupy)
             self.prepare()
 

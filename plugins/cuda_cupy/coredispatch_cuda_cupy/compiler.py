@@ -65,7 +65,7 @@ def call_of(node: Any) -> Call | None:
     """What a node does, in the terms of a kernel; None where no kernel does it."""
     info, op = passes.inference.tensor_info(node), node.target
     own, args = _type_of(node) or "?", complete(node)
-    if own == "?" or op.mutates or "?" in map(_type_of, args):
+    if info is None or own == "?" or op.mutates or "?" in map(_type_of, args):
         return None
     if op.name in passes.fusion.REDUCTIONS:
         plain = own == _type_of(args[0]) and own in ("float", "double")
@@ -136,4 +136,5 @@ class Fused:
 
 def _result(node: Any) -> tuple[tuple[int, ...], Any]:
     info = passes.inference.tensor_info(node)
+    assert info is not None  # a fused node is a tensor whose shape is known
     return info.shape, numpy_dtype(info.dtype)

@@ -221,9 +221,9 @@ def _as_rows(x: Any) -> Any:
     return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
-def _laid_out(multiplier: Multiplier, *arrays: Any) -> list[Lines] | None:
-    found = [multiplier.many(x, ()) for x in arrays]
-    return None if None in found else found  # type: ignore[return-value]
+def _laid_out(multiplier: Multiplier, a: Any, b: Any) -> tuple[Lines, Lines] | None:
+    first, second = multiplier.many(a, ()), multiplier.many(b, ())
+    return None if first is None or second is None else (first, second)
 
 
 def _gelu_and_input(multiplier: Multiplier, x: Any, w: Any, b: Any) -> Any:
@@ -233,7 +233,7 @@ def _gelu_and_input(multiplier: Multiplier, x: Any, w: Any, b: Any) -> Any:
     if factors is None:
         return NotImplemented
     out, before = cupy.empty(shape, x.dtype), cupy.empty(shape, x.dtype)
-    given = {"epilogue": "gelu_aux_bias", "bias": dense(cupy, b), "aux": before}
+    given: dict[str, Any] = {"epilogue": "gelu_aux_bias", "bias": dense(cupy, b), "aux": before}
     return (out, before) if multiplier.multiply(*factors, out, **given) else NotImplemented
 
 
@@ -247,7 +247,7 @@ def _gelu_gradient(
         return NotImplemented
     out = cupy.empty(before.shape, before.dtype)
     total = cupy.empty(before.shape[-1:], before.dtype) if summed else None
-    given = {"epilogue": "dgelu_bgrad" if summed else "dgelu", "bias": total}
+    given: dict[str, Any] = {"epilogue": "dgelu_bgrad" if summed else "dgelu", "bias": total}
     if not multiplier.multiply(*factors, out, aux=dense(cupy, before), **given):
         return NotImplemented
     return (out, total) if summed else (out,)

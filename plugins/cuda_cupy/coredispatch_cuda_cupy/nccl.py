@@ -36,7 +36,8 @@ class _Queued(Request):
     """A call on a stream, and the event behind it."""
 
     def __init__(self, event: Any, arrays: tuple[Any, ...], source: int) -> None:
-        self._event, self._arrays, self.source = event, arrays, source
+        self._event, self.source = event, source
+        self._arrays: tuple[Any, ...] | None = arrays
 
     def done(self) -> bool:
         if self._arrays is not None and not self._event.done:

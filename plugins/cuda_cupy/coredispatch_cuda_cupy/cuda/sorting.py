@@ -210,8 +210,8 @@ class _Sorter:
         self._sum(size, counts, totals, lines, at.tiles)
         front = cupy.empty(values.shape, x.dtype), cupy.empty(values.shape, "int32")
         places = (lines, n, inner, inner, keep, at.tiles, bounds)
-        given = (x, *front, counts, totals, *places, *order)
-        self.launch("move_by_sides", size, at.grid, _THREADS, given)
+        moving = (x, *front, counts, totals, *places, *order)
+        self.launch("move_by_sides", size, at.grid, _THREADS, moving)
         self.sort(*front, values, indices, (outer, keep, inner), keep, descending)
 
 
