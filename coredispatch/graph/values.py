@@ -54,7 +54,7 @@ def _leaf(value: Any) -> Any:
     if not isinstance(value, Value):
         return value
     tensor: Any = value
-    layout = str(tensor.layout)
+    layout = str.__str__(tensor.layout)  # its name, however texts spell the package
     try:
         strides = tuple(tensor.stride()) if layout == "strided" else None
     except CoreDispatchError:  # a wrapper of another layer, a layout without strides

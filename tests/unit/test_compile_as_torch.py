@@ -67,6 +67,18 @@ class Scaled(torch.nn.Module):
     def forward(self, x):
         return x * self.factor
 
+told = torch.compile(lambda x: (x + 1, x.dtype, x.device, torch.float16), fullgraph=True)
+for _ in range(3):
+    assert told(x)[1:] == (torch.float32, torch.device("cpu"), torch.float16)
+assert torch.compiler.explain(told, x).graph_count == 1
+
+def strided(x):
+    y = x * 1
+    y.as_strided((2,), (1,)).add_(1)
+    return y
+
+assert torch.func.functionalize(strided)(x).tolist() == [0.0, 3.0]
+
 model = Scaled()
 model.factor = 2.0
 run = torch.compile(model)

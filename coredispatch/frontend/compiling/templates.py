@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Node, map_arg
 from coredispatch.graph.symbols import Expression
-from coredispatch.plugin import Operator, Value, dispatch
+from coredispatch.plugin import Device, DType, Operator, Value, dispatch
 
 __all__ = ["CONTAINERS_GIVEN", "Builder", "Constant", "Describer", "Row", "Taken"]
 
@@ -257,7 +258,7 @@ class Describer:
             return _shared(lambda env: kind(factory, [(k(env), v(env)) for k, v in pairs]))
         if kind.__module__.startswith("coredispatch.return_types") or (isinstance(value, tuple)):
             return Row(kind, [self.describe(item) for item in value])
-        if isinstance(value, (range, type, frozenset)) or kind.__name__ in _FIXED:
+        if isinstance(value, _FIXED):
             return Constant(value)
         if by_user(kind) and python_class(kind) and not hasattr(kind, "__slots__"):
             members = {name: self.describe(item) for name, item in vars(value).items()}
@@ -283,7 +284,15 @@ def _counts(node: Any) -> bool:
     return False
 
 
-_FIXED = {"DType", "Device", "builtin_function_or_method", "module"}
+_FIXED = (
+    range,
+    type,
+    frozenset,
+    DType,
+    Device,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+)
 
 
 def _leaf(node: Any) -> Builder:
