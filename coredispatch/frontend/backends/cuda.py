@@ -135,7 +135,7 @@ def math_sdp_enabled() -> bool:
 
 
 def cudnn_sdp_enabled() -> bool:
-    """The switch, which changes nothing."""
+    """Whether attention may be cuDNN's, where the backend ``cuda`` has it."""
     return _sdp["cudnn"]
 
 

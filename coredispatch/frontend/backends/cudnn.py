@@ -1,7 +1,8 @@
-"""cuDNN: not used. CuPy's convolutions here are matrix products.
+"""cuDNN, where the backend ``cuda`` has it; elsewhere convolutions are products of matrices.
 
-The settings are kept, so that a script may write and read them, and change nothing: there is one
-algorithm for each convolution, always the same, and it is deterministic.
+The settings act on cuDNN: ``enabled``, ``benchmark`` with its limit, ``deterministic`` and
+``allow_tf32``. Without it they are kept, so that a script may write and read them, and change
+nothing: there is one algorithm for each convolution then, always the same, and deterministic.
 """
 
 from __future__ import annotations
@@ -46,18 +47,23 @@ check_settings(__name__, _SETTINGS)
 
 
 def version() -> int | None:
-    """None: cuDNN is not used."""
-    return None
+    """The version of cuDNN, such as 91002; None where it is not used."""
+    from coredispatch.frontend.cuda.devices import backend_or_none
+
+    ask = getattr(backend_or_none(), "cudnn_version", None)
+    found: int | None = None if ask is None else ask()
+    return found
 
 
 def is_available() -> bool:
-    """False: cuDNN is not used."""
-    return False
+    """Whether cuDNN is used for tensors on ``cuda``."""
+    return version() is not None
 
 
 def is_acceptable(tensor: Any) -> bool:
-    """False for every tensor: cuDNN is not used."""
-    return False
+    """Whether cuDNN takes a tensor: one of a floating dtype on ``cuda``, while it is enabled."""
+    fits = tensor.is_floating_point() and tensor.device.type == "cuda"
+    return bool(enabled and fits and is_available())
 
 
 def _all() -> tuple[Any, ...]:

@@ -42,7 +42,11 @@ def coredispatch_register(registrar: Registrar) -> None:
     """Register the backend ``cuda``, with devices or without; kernels, process groups over NCCL."""
     registrar.backend(CudaBackend(_detection()))
     if _detection().reason is None:
-        registrar.kernels("cuda", cuda.kernels(_detection().cupy), priority=cuda.PRIORITY)
+        cupy = _detection().cupy
+        registrar.kernels("cuda", cuda.kernels(cupy), priority=cuda.PRIORITY)
+        libraries = cuda.library_kernels(cupy)
+        if libraries:
+            registrar.kernels("cuda", libraries, priority=cuda.LIBRARY_PRIORITY)
         registrar.communicator("nccl", _nccl, "cuda")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import ArgumentError, Backend, OpError
-from coredispatch_cuda_cupy import device_checks
+from coredispatch_cuda_cupy import cudnn, device_checks
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
 from coredispatch_cuda_cupy.memory import Allocator
@@ -139,6 +139,11 @@ class Runtime(Backend):
         tf32 = precision != "highest"
         kind = core.COMPUTE_TYPE_TF32 if tf32 else core.COMPUTE_TYPE_DEFAULT
         core.set_compute_type(np.float32, kind)
+
+    def cudnn_version(self) -> int | None:
+        """The version of cuDNN, where its frontend is installed and finds it."""
+        found = None if self.cupy is None else cudnn.frontend(self.cupy)
+        return None if found is None else int(found.backend_version())
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -106,6 +106,9 @@ def on_host(
     @hookimpl
     def coredispatch_register(registrar: Any) -> None:
         registrar.kernels("cuda", cuda.kernels(stand_in.cupy), priority=cuda.PRIORITY)
+        libraries = cuda.library_kernels(stand_in.cupy)
+        if libraries:
+            registrar.kernels("cuda", libraries, priority=cuda.LIBRARY_PRIORITY)
 
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
     cd.plugins.load("cuda_kernels", module)

@@ -16,10 +16,20 @@ from coredispatch_cuda_cupy.cuda.indexing import ADDED
 from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
 from coredispatch_cuda_cupy.cuda.scans import SCANNED
 
-__all__ = ["MODULES", "PRIORITY", "TEXTS", "kernels"]
+__all__ = [
+    "LIBRARIES",
+    "LIBRARY_PRIORITY",
+    "MODULES",
+    "PRIORITY",
+    "TEXTS",
+    "kernels",
+    "library_kernels",
+]
 
 #: above the kernels over CuPy, which have 0
 PRIORITY = 10
+#: of what libraries compute, above our own kernels
+LIBRARY_PRIORITY = 20
 #: the modules that launch kernels
 MODULES = (
     "softmax",
@@ -33,8 +43,9 @@ MODULES = (
     "sorting",
     "pooling",
     "attention",
-    "products",
 )
+#: the modules that call cuBLASLt and cuDNN, where these are found
+LIBRARIES = ("products", "convolution", "sdpa")
 #: the texts, and the element types that they are compiled for
 TEXTS = {
     "softmax": FLOATS,
@@ -56,7 +67,16 @@ TEXTS = {
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels by operator, over this CuPy. Nothing is compiled before it is called."""
+    return _of(MODULES, cupy)
+
+
+def library_kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
+    """What cuBLASLt and cuDNN compute, by operator; of a library that is not there nothing."""
+    return _of(LIBRARIES, cupy)
+
+
+def _of(modules: tuple[str, ...], cupy: Any) -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
-    for module in MODULES:
+    for module in modules:
         found |= import_module(f"{__name__}.{module}").kernels(cupy)
     return found

@@ -15,7 +15,7 @@ from coredispatch_cuda_cupy.cuda.flash import Flash
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS, blocks, dense, row_threads
 from coredispatch_cuda_cupy.cuda.loading import Family, is_float
 
-__all__ = ["Attention", "given", "kernels"]
+__all__ = ["Attention", "fits", "given", "kernels"]
 
 
 class Attention(NamedTuple):
@@ -51,18 +51,10 @@ def given(
     grouped: bool,
 ) -> Attention | None:
     """The call as kernels take it; None for what they do not take, or what does not fit."""
-    if min(query.ndim, key.ndim, value.ndim) < 2 or (causal and mask is not None):
+    if not fits(query, key, value, grouped) or (causal and mask is not None):
         return None
     dtype, lead, shared = query.dtype, query.shape[:-2], key.shape[:-2]
-    if not is_float(dtype) or key.dtype != dtype or value.dtype != dtype:
-        return None
     queries, depth = query.shape[-2:]
-    if key.shape[-1] != depth or value.shape[:-1] != key.shape[:-1]:
-        return None
-    if lead != shared and not _shares(lead, shared, grouped):
-        return None
-    if not (query.size and key.size and value.size):
-        return None
     told = _mask(cupy, mask, lead, queries, key.shape[-2], dtype)
     if told is None:
         return None
@@ -79,6 +71,20 @@ def given(
         int(causal),
         factor,
     )
+
+
+def fits(query: Any, key: Any, value: Any, grouped: bool) -> bool:
+    """Whether the arrays have one floating dtype, elements, and shapes that go together."""
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        return False
+    dtype, lead, shared = query.dtype, query.shape[:-2], key.shape[:-2]
+    if not is_float(dtype) or key.dtype != dtype or value.dtype != dtype:
+        return False
+    if key.shape[-1] != query.shape[-1] or value.shape[:-1] != key.shape[:-1]:
+        return False
+    if lead != shared and not _shares(lead, shared, grouped):
+        return False
+    return bool(query.size and key.size and value.size)
 
 
 def _shares(lead: tuple[int, ...], shared: tuple[int, ...], grouped: bool) -> bool:
