@@ -129,6 +129,11 @@ static unsigned int __match_any_sync(unsigned int, unsigned int value) {
     wait_at(AT_WARP);
     return same;
 }
+// The sum of the products of four signed bytes each, and `sum`.
+static int __dp4a(int a, int b, int sum) {
+    for (int k = 0; k < 32; k += 8) sum += (signed char)(a >> k) * (signed char)(b >> k);
+    return sum;
+}
 static int __popc(unsigned int x) { return __builtin_popcount(x); }
 // A warp's product of 16 x 16 and 16 x 8 elements of 16 bits, laid out as mma.m16n8k16 has them.
 static unsigned int operands[1024][6];

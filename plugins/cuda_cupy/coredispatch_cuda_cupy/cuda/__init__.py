@@ -43,6 +43,7 @@ MODULES = (
     "sorting",
     "pooling",
     "attention",
+    "quantized",
 )
 #: the modules that call cuBLASLt and cuDNN, where these are found
 LIBRARIES = ("products", "convolution", "sdpa")
@@ -62,6 +63,7 @@ TEXTS = {
     "pooling": FLOATS,
     "attention": FLOATS,
     "flash": HALVES,
+    "quantized": ("word1",),
 }
 
 
