@@ -11,6 +11,7 @@ from typing import Any
 from coredispatch.plugin import Registrar, hookimpl
 from coredispatch_quant.anywhere import ANYWHERE
 from coredispatch_quant.array import QuantizedArray, qint8, quint8
+from coredispatch_quant.cuda_rows import CUDA
 from coredispatch_quant.layout import FROM_STRIDED, LAYOUT
 from coredispatch_quant.observers import (
     MinMaxObserver,
@@ -79,6 +80,7 @@ def coredispatch_register(registrar: Registrar) -> None:
     registrar.op(*OPERATORS)
     registrar.layout(LAYOUT)
     registrar.kernels("quantized", ANYWHERE, boxed=True)
+    registrar.kernels("quantized", CUDA, backend="cuda")
     registrar.kernels("cpu", FROM_STRIDED)
 
 

@@ -46,11 +46,11 @@ class _Weight(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows of activations as a factor ``(groups, count, padded)``, and their sums."""
+    """Rows of activations as a factor ``(groups, lines, padded)``, and their sums."""
 
     data: Any
     sums: Any
-    count: int
+    lines: int
 
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
@@ -108,7 +108,7 @@ class _Maker:
         found = cublaslt.library(cupy)
         self.products = None if found is None else Products(cupy, found)
 
-    def weight(self, weight: Any, groups: int, kept: dict[str, Any] | None) -> _Weight:
+    def weight(self, weight: Any, groups: int, kept: dict[Any, Any] | None) -> _Weight:
         """The weight as a factor, kept for the device and the groups that it was made for."""
         key = ("cuda", int(weight.device.id), groups)
         if kept is not None and key in kept:
@@ -163,12 +163,12 @@ class _Maker:
         x_zero, zero_point, low, high = map(int, ending)
         unsigned = out.dtype.name == "uint8"
         arrays = (sums, rows.sums, weight.sums, *(dense(self.cupy, x) for x in channels), out)
-        sizes = (weight.groups, rows.count, weight.per, weight.columns, spatial, weight.k)
+        sizes = (weight.groups, rows.lines, weight.per, weight.columns, spatial, weight.k)
         numbers = (x_zero - 128 * unsigned, weight.shifted, zero_point, low, high)
         self.launch("brought_back", 1, blocks(out.size), _THREADS, (*arrays, *sizes, *numbers))
 
     def _multiplied(self, rows: _Rows, weight: _Weight) -> Any:
-        groups, count, columns = weight.groups, rows.count, weight.columns
+        groups, count, columns = weight.groups, rows.lines, weight.columns
         sums = self.cupy.empty((groups, count, columns), "int32")
         if weight.per >= _FEW and self._by_library(rows, weight, sums):
             return sums
@@ -186,7 +186,7 @@ class _Maker:
         """The product by cuBLASLt; False where it does not take it."""
         if self.products is None:
             return False
-        k, columns, count = weight.padded, weight.columns, rows.count
+        k, columns, count = weight.padded, weight.columns, rows.lines
         product = Product(
             Matrix("int8", k, columns, k, True, columns * k),
             Matrix("int8", k, count, k, False, count * k),
