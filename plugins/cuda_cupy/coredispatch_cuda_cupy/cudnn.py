@@ -11,6 +11,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from coredispatch_cuda_cupy import capture
 
 __all__ = ["Graphs", "Spec", "frontend", "settings", "spec_of"]
@@ -97,6 +99,16 @@ class Builder:
             uid=self._next(),
         )
 
+    def number(self, dtype: str) -> Any:
+        """A number of main memory that comes with each call."""
+        return self.graph.tensor(
+            dim=[1, 1, 1, 1],
+            stride=[1, 1, 1, 1],
+            data_type=self.data_type(dtype),
+            is_pass_by_value=True,
+            uid=self._next(),
+        )
+
     def output(self, tensor: Any, spec: Spec) -> None:
         """An array that is written."""
         tensor.set_output(True)
@@ -135,7 +147,7 @@ class Graphs:
         handle = self._handle(where[0])
         stream = self.cupy.cuda.get_current_stream().ptr
         self.cudnn.set_stream(handle=handle, stream=stream)
-        addresses = {uid: int(x.data.ptr) for uid, x in enumerate(arrays, 1)}
+        addresses = {uid: _address(x) for uid, x in enumerate(arrays, 1)}
         try:
             if where not in self.plans:
                 self.plans[where] = None
@@ -223,3 +235,8 @@ class Graphs:
         end.record()
         end.synchronize()
         return float(cuda.get_elapsed_time(start, end)) / _TIMED
+
+
+def _address(x: Any) -> int:
+    """Where an array lies; a number of main memory is an array of NumPy's own."""
+    return int(x.ctypes.data if type(x) is np.ndarray else x.data.ptr)

@@ -281,6 +281,42 @@ class Graph:
             assert x.facts["type"] in ("HALF", "BFLOAT16") and x.facts["stride"][3] == 1
             assert x.facts["dim"][3] % 8 == 0 and x.facts["dim"][3] <= 128
 
+    # -- batch normalization -----------------------------------------------------------------
+
+    def batchnorm(
+        self, *, input: Tensor, scale: Tensor, bias: Tensor, in_running_mean: Tensor,
+        in_running_var: Tensor, epsilon: Tensor, momentum: Tensor,
+    ) -> list[Tensor]:  # fmt: skip
+        made = self._made(5)
+        channels = (scale, bias, in_running_mean, in_running_var, *made[1:])
+        self.checks.append(lambda: self._check_channels((input, made[0]), channels))
+
+        def run(arrays: dict[int, np.ndarray]) -> list[tuple[Tensor, np.ndarray]]:
+            x, gain, shift, mean, var, eps, part = (
+                arrays[t.facts["uid"]].astype(np.float64)
+                for t in (input, *channels[:4], epsilon, momentum)
+            )
+            own_mean, own_var = (f(x, (0, 2, 3), keepdims=True) for f in (np.mean, np.var))
+            inverse = 1 / np.sqrt(own_var + eps)
+            out = (x - own_mean) * inverse * gain + shift
+            kept = [(1 - part) * a + part * b for a, b in ((mean, own_mean), (var, own_var))]
+            return list(zip(made, (out, own_mean, inverse, *kept), strict=True))
+
+        for number in (epsilon, momentum):
+            assert number.facts["by_value"] and number.facts["type"] == "FLOAT"
+        self.operations.append(("batchnorm", run))
+        return made
+
+    def _check_channels(self, images: Any, channels: Any) -> None:
+        """Images of one half dtype with channels last, and float32 for each channel."""
+        shape, count = images[0].facts["dim"], images[0].facts["dim"][1]
+        assert len(shape) == 4 and count % 8 == 0
+        for x in images:
+            assert x.facts["dim"] == shape and x.facts["stride"][1] == 1
+            assert x.facts["type"] == images[0].facts["type"] in ("HALF", "BFLOAT16")
+        for x in channels:
+            assert x.facts["dim"] == [1, count, 1, 1] and x.facts["type"] == "FLOAT"
+
     # -- the way to a plan -------------------------------------------------------------------
 
     def _step(self, before: tuple[str, ...], after: str) -> None:

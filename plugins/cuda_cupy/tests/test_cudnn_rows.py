@@ -216,3 +216,39 @@ def test_questions_about_cudnn_are_answered(dnn, on_host):
     assert cudnn.version() == 91000 and cudnn.is_available()
     assert cudnn.is_acceptable(cd.ones(2, device="cuda"))
     assert not cudnn.is_acceptable(cd.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
+@pytest.mark.parametrize("affine", [False, True])
+def test_batch_norm_of_images_with_channels_last(dnn, on_host, affine, dtype):
+    x = (cd.randn(3, 8, 5, 4) * 2 + 1).to(dtype)
+    w, b = cd.rand(8) + 0.5, cd.randn(8)
+
+    def program(x: Any, w: Any, b: Any) -> Any:
+        x = x.to(memory_format=cd.channels_last)
+        parameters = (w, b) if affine else (None, None)
+        return F.batch_norm(x, None, None, *parameters, training=True, eps=1e-3)
+
+    run = with_gradients(program) if affine else program
+    on_host(run, x, w, b, launches=None, meta=False, **close(dtype, 4))
+    assert calls(dnn) == ["batchnorm"]  # gradients are the kernels of our own
+
+
+def test_statistics_of_batch_norm(dnn, on_host):
+    x = (cd.randn(3, 8, 5, 4) * 2 + 1).half().to(memory_format=cd.channels_last)
+    given = x.to("cuda").to(memory_format=cd.channels_last)
+    out, mean, var = cd.ops.batch_norm_train(given, None, None, 1e-3)
+    assert calls(dnn) == ["batchnorm"]
+    wide = x.double()
+    cd.testing.assert_close(mean.cpu(), wide.mean((0, 2, 3)).float(), rtol=1e-5, atol=1e-5)
+    cd.testing.assert_close(
+        var.cpu(), wide.var((0, 2, 3), correction=0).float(), rtol=1e-5, atol=1e-5
+    )
+    assert out.is_contiguous(memory_format=cd.channels_last)
+
+
+def test_batch_norm_that_cudnn_is_not_asked_for(dnn, on_host):
+    x, last = cd.randn(3, 8, 5, 4), cd.channels_last
+    for given in (x, x.half(), x.to(memory_format=last), x[:, :6].half().to(memory_format=last)):
+        cd.ops.batch_norm_train(given.to("cuda"), None, None, 1e-3)
+    assert calls(dnn) == []

@@ -132,3 +132,14 @@ def test_attention(cuda: str, cudnn: int, causal: bool, dtype: Any) -> None:
     k, v = (cd.randn(2, 2, 257, 64).to(dtype) for _ in range(2))
     program = with_gradients(lambda q, k, v: ops.attention(q, k, v, None, causal, None, True))
     agrees(cuda, program, q, k, v, scale=3)
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
+def test_batch_norm(cuda: str, cudnn: int, dtype: Any) -> None:
+    x, w, b = (cd.randn(8, 32, 29, 31) * 2 + 1).to(dtype), cd.rand(32) + 0.5, cd.randn(32)
+
+    def program(x: Any, w: Any, b: Any) -> Any:
+        x = x.to(memory_format=cd.channels_last)
+        return ops.batch_norm_train(x, w, b, 1e-3)
+
+    agrees(cuda, program, x, w, b)

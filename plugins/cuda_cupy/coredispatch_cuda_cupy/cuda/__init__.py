@@ -46,7 +46,7 @@ MODULES = (
     "quantized",
 )
 #: the modules that call cuBLASLt and cuDNN, where these are found
-LIBRARIES = ("products", "convolution", "sdpa")
+LIBRARIES = ("products", "convolution", "sdpa", "batch_norm_graphs")
 #: the texts, and the element types that they are compiled for
 TEXTS = {
     "softmax": FLOATS,

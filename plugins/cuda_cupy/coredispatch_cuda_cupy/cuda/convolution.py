@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from coredispatch_cuda_cupy import cudnn
-from coredispatch_cuda_cupy.cuda.layout import dense
+from coredispatch_cuda_cupy.cuda.layout import dense, has_channels_last
 from coredispatch_cuda_cupy.cudnn import Builder, Graphs, Spec, spec_of
 
 __all__ = ["kernels"]
@@ -149,7 +149,7 @@ class _Convolver:
         if not _fit(shape, x.shape, weight.shape, groups):
             return NotImplemented
         names = ("image", "weight")
-        return self._run("conv_fprop", names, (x, weight), shape, options, _is_last(x))
+        return self._run("conv_fprop", names, (x, weight), shape, options, has_channels_last(x))
 
     def input_grad(
         self, grad: Any, weight: Any, shape: tuple[int, ...], options: _Options, groups: int
@@ -160,7 +160,9 @@ class _Convolver:
         if _result(shape[2:], weight.shape[2:], options) != grad.shape[2:]:
             return NotImplemented
         names = ("loss", "filter")
-        return self._run("conv_dgrad", names, (grad, weight), shape, options, _is_last(grad))
+        return self._run(
+            "conv_dgrad", names, (grad, weight), shape, options, has_channels_last(grad)
+        )
 
     def weight_grad(
         self, grad: Any, x: Any, shape: tuple[int, ...], options: _Options, groups: int
@@ -171,7 +173,7 @@ class _Convolver:
         if _result(x.shape[2:], shape[2:], options) != grad.shape[2:]:
             return NotImplemented
         names = ("image", "loss")
-        last = _is_last(grad) and _is_last(x)
+        last = has_channels_last(grad) and has_channels_last(x)
         made = self._run("conv_wgrad", names, (x, grad), shape, options, last)
         return made if made is NotImplemented else dense(self.cupy, made)
 
@@ -195,7 +197,7 @@ class _Convolver:
     def _laid_out(self, x: Any, last: bool) -> Any:
         if not last:
             return dense(self.cupy, x)
-        if _is_last(x):
+        if has_channels_last(x):
             return x
         out = self._empty(x.shape, x.dtype, True)
         out[...] = x
@@ -250,18 +252,6 @@ def _fit(result: Ints, image: Ints, weight: Ints, groups: int) -> bool:
     if groups < 1 or image[1] % groups or weight[0] % groups or min(*result, *image, *weight) < 1:
         return False
     return bool(result[0] == image[0] and result[1] == weight[0] and weight[1] * groups == image[1])
-
-
-def _is_last(x: Any) -> bool:
-    """Whether channels lie next to each other, and the array is not contiguous as it is."""
-    if x.flags.c_contiguous or x.shape[1] == 1:
-        return False
-    expected, strides = x.itemsize, x.strides
-    for axis in (1, *range(x.ndim - 1, 1, -1), 0):
-        if x.shape[axis] > 1 and strides[axis] != expected:
-            return False
-        expected *= x.shape[axis]
-    return True
 
 
 def _widened(spec: Spec) -> Spec:

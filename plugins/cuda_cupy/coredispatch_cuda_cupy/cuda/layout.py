@@ -13,6 +13,7 @@ __all__ = [
     "along",
     "blocks",
     "dense",
+    "has_channels_last",
     "line_grid",
     "row_threads",
 ]
@@ -53,3 +54,15 @@ def line_grid(outer: int, n: int, inner: int) -> tuple[int, int]:
 def blocks(size: int, threads: int = 256) -> int:
     """Blocks of so many threads for ``size`` elements, one or more for each thread."""
     return max(1, min(-(-size // threads), _POINTWISE_BLOCKS))
+
+
+def has_channels_last(x: Any) -> bool:
+    """Whether channels lie next to each other, and the array is not contiguous as it is."""
+    if x.flags.c_contiguous or x.shape[1] == 1:
+        return False
+    expected, strides = x.itemsize, x.strides
+    for axis in (1, *range(x.ndim - 1, 1, -1), 0):
+        if x.shape[axis] > 1 and strides[axis] != expected:
+            return False
+        expected *= x.shape[axis]
+    return True
