@@ -184,7 +184,8 @@ def _elu(x: np.ndarray, alpha: float, scale: float, input_scale: float) -> Any:
     if input_scale != 1:
         below = below * x.dtype.type(input_scale)
     below = np.expm1(below) * x.dtype.type(alpha * scale)
-    return np.where(x > 0, x * x.dtype.type(scale) if scale != 1 else x, below)
+    # At -0.0 the line is taken, which keeps the sign.
+    return np.where(x < 0, below, x * x.dtype.type(scale) if scale != 1 else x)
 
 
 @_in_float32

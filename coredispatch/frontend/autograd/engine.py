@@ -314,9 +314,17 @@ def is_owned(node: Node, grad: TensorBase, grads: list[Any], results: Any) -> bo
     """
     if grad._view is not None or grad._storage is not None:
         return False
-    if not isinstance(node, OpNode) or node.post_hooks is not None or node.packed:
+    if node.post_hooks is not None:
         return False
-    for other in node.saved:
+    if isinstance(node, OpNode):
+        if node.packed:
+            return False
+        saved = node.saved
+    else:
+        saved = node.kept
+        if saved is None:
+            return False
+    for other in saved:
         if other is grad:
             return False
     for other in grads:

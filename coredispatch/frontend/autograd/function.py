@@ -104,16 +104,28 @@ class FunctionCtx:
                 tensor._node, tensor._output_nr = node, number
                 tensor.keys |= AUTOGRAD
             if isinstance(tensor, TensorBase) and version_of(tensor) != self._versions[position]:
-                raise AutogradError(
-                    f"a tensor saved by {node.opname!r} was modified by an in-place operation: "
-                    f"it is at version {version_of(tensor)}, expected version "
-                    f"{self._versions[position]}",
-                    fix=".clone() the tensor before writing to it",
-                )
+                raise saved_was_written(node, tensor, self._versions[position])
             result.append(tensor)
         return tuple(result)
 
     saved_variables = saved_tensors
+
+
+def saved_was_written(node: Node, tensor: TensorBase, version: int) -> AutogradError:
+    """The error of a tensor that was saved at ``version``, and written to since."""
+    return AutogradError(
+        f"a tensor saved by {node.opname!r} was modified by an in-place operation: it is at "
+        f"version {version_of(tensor)}, expected version {version}",
+        fix=".clone() the tensor before writing to it",
+    )
+
+
+def inference_saved(node: Node) -> AutogradError:
+    """The error of an inference tensor that is to be saved."""
+    return AutogradError(
+        f"{node.name()} would save an inference tensor for backward",
+        fix="pass a .clone() of it, or make it under cd.no_grad() instead of cd.inference_mode()",
+    )
 
 
 class FunctionNode(Node):
@@ -328,11 +340,7 @@ class Function(metaclass=FunctionMeta):
         numbers = {id(t): i for i, t in enumerate(tensors) if t.keys & AUTOGRAD}
         saved = list(ctx._saved)
         if any(isinstance(t, TensorBase) and masked(t.keys) & _INFERENCE for t in saved):
-            raise AutogradError(
-                f"{node.name()} would save an inference tensor for backward",
-                fix="pass a .clone() of it, or make it under cd.no_grad() instead of "
-                "cd.inference_mode()",
-            )
+            raise inference_saved(node)
         ctx._versions = [version_of(t) if isinstance(t, TensorBase) else 0 for t in saved]
         hooks = current_hooks() if GRAPH.watched else None
         for position, tensor in enumerate(saved):

@@ -78,6 +78,7 @@ class Node(Output):
     forward_trace: Any = None
     _metadata: Any = None
     number_first: bool = False  # the first operand is a number: 1 - x
+    kept: Any = None  # what it saved, of a node whose gradients are tensors of their own
     edge_numbers: Any = None  # {position of an edge: output number there}, where it is not 0
 
     def __init__(self, name: str, multi_output: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from coredispatch.frontend.compiling.checking import read
 from coredispatch.frontend.compiling.graphs import OFF, masked_call
-from coredispatch.frontend.compiling.joint import CompiledProgram, freed
+from coredispatch.frontend.compiling.joint import attached, freed
 from coredispatch.frontend.compiling.program import Failed, Leaf, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Origin
 from coredispatch.frontend.compiling.records import MISSING, Record
@@ -19,10 +19,8 @@ from coredispatch.frontend.compiling.templates import CONTAINERS_GIVEN, Constant
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.compiling.writing import Gradient
 from coredispatch.frontend.modes import (
-    enable_grad,
     fresh_keys,
     is_inference_mode_enabled,
-    is_recording,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.plugin import OpError, Value
@@ -131,19 +129,8 @@ def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
     if joint.freed and joint.fresh:
         freed([env[node] for node in joint.outs], [env[node] for node in joint.ins])
         return
-    outs = [env[node] for node in joint.outs]
-    saved = [env[node] for node in joint.saved]
-    inputs = [env[node] for node in joint.ins]
-    if is_recording():
-        found = CompiledProgram.apply(joint, outs, saved, *inputs)
-    else:  # the program recorded, in a block of enable_grad()
-        with enable_grad():
-            found = CompiledProgram.apply(joint, outs, saved, *inputs)
-    for out in found:
-        link = out._view
-        if link is not None and any(link.base is other for other in found):
-            link.custom = False  # what it is a view of has its history, and tells it
-    env.update(zip(joint.outs, found))
+    outs, saved, inputs = ([env[n] for n in part] for part in (joint.outs, joint.saved, joint.ins))
+    env.update(zip(joint.outs, attached(joint, outs, saved, inputs)))
 
 
 def caller(program: Program) -> Callable[[list[Any], list[Any]], Any] | None:
@@ -177,10 +164,13 @@ class _Caller:
             outs, ins = (self.row(map(self.names.get, part)) for part in (joint.outs, joint.ins))
             text.line(f"{text.name(freed)}({outs}, {ins})")
         elif joint is not None:
-            self.env = True
-            text.line(f"{text.name(_attach)}({text.name(leaf)}, env)")
-            for node in joint.outs:
-                text.line(f"{self.names[node]} = env[{text.name(node)}]")
+            outs, *rest = (
+                self.row(map(self.names.get, part)) for part in (joint.outs, joint.saved, joint.ins)
+            )
+            text.line(
+                f"{outs} = {text.name(attached)}({text.name(joint)}, {outs}, {', '.join(rest)})"
+            )
+            mark = len(text.lines)
         result = self.built(leaf.result)
         values = [self.built(build) for _, build in leaf.effects]
         written = len(text.lines)

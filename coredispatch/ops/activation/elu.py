@@ -45,7 +45,8 @@ def _elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
     given, x = x, wide(x)
     below = mul(exponential.expm1(mul(magnitude.clamp(x, None, 0), input_scale)), alpha * scale)
     above = mul(x, scale) if scale != 1 else x
-    return narrow(comparison.where(comparison.gt(x, 0), above, below), given)
+    # At -0.0 the line is taken, which keeps the sign.
+    return narrow(comparison.where(comparison.lt(x, 0), below, above), given)
 
 
 @elu.vjp

@@ -74,11 +74,16 @@ def expit(self: Tensor) -> Tensor:
     return sigmoid(self)
 
 
+def _logit_reference(self: Any, eps: float | None = None) -> Any:
+    p = self if eps is None else np.clip(self, eps, 1 - eps)
+    return np.log(p / (1 - p))
+
+
 @composite(
     takes="real",
     out=same_shape,
     dtype=promote_float,
-    reference=lambda self, eps=None: np.log(self / (1 - self)),
+    reference=_logit_reference,
     samples=unary,
     dtypes="float",
     values=(0.1, 0.9),

@@ -207,9 +207,7 @@ def _(grad, out):
     return mul(grad, adjoint(out))
 
 
-@composite(
-    **float_metadata(np.exp2, 2, tolerance=conditioned, cast=None), namespace=("", "special")
-)
+@composite(**float_metadata(np.exp2, 4, cast=None), namespace=("", "special"))
 def exp2(self: Tensor) -> Tensor:
     """Elementwise ``2 ** self``."""
     return pow(2.0, self)

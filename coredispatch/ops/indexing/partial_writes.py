@@ -39,7 +39,7 @@ def _written(self: Any, index: tuple[Any, ...], values: Any) -> Any:
 
 
 @composite(
-    reference=lambda self, src, dim, index: _written(self, along(dim, index), src),
+    reference=lambda self, src, dim, index: _written(self, along(dim % self.ndim, index), src),
     samples=lambda make: (
         Sample(make((3, 5)), make((5,)), 0, 1),
         Sample(make((3, 5)), make((3,)), 1, -2),
@@ -189,9 +189,10 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
 
 @composite(
     samples=lambda make: (
-        Sample(make((4, 3)), 0, make.index((3,), 4), make((3, 3)), reduce, include_self=own)
+        Sample(make(s), 0, make.index((3,), 4), make((3, *s[1:])), reduce, include_self=own)
         for reduce in ("prod", "mean", "amax", "amin")
         for own in (True, False)
+        for s in ((4, 3), (4,))
     ),
     dtypes="float",
     takes=REAL_NUMBER,

@@ -349,6 +349,7 @@ _CDIST_MODES = (
         Sample(make((4, 3)), make((5, 3))),
         Sample(make((2, 4, 3)), make((2, 5, 3)), 1.0),
         Sample(make((4, 3)), make((5, 3)), math.inf),
+        Sample(make((4, 3)), make((5, 3)), 2.0, "donot_use_mm_for_euclid_dist"),
     ),
     dtypes=(float32, float64),
     cast="float32",

@@ -84,6 +84,7 @@ def _problems(make: Any) -> Iterator[Any]:
     lengths = np.array([6, 5]), np.array([3, 2])
     yield make((6, 2, 4)), np.array([[1, 1, 2], [3, 1, 0]]), *lengths, 0
     yield make((6, 2, 4)), np.array([[0, 2, 2], [1, 0, 1]]), *lengths, 3
+    yield make((6, 2, 4)), np.array([[0, 0, 2], [0, 1, 0]]), lengths[0], np.array([3, 3]), 3
     yield make((4, 2, 3)), np.array([[1], [1]]), np.array([4, 3]), np.array([1, 0]), 0
     yield make((6, 2, 4)), np.array([1, 1, 2, 3, 1]), *lengths, 0
 

@@ -282,11 +282,20 @@ def _checked_weights(name: str, weights: Any, count: int, kind: str) -> Any:
     return lazy.checked(weights, weights.detach(), 0, None, name)
 
 
+def _covariances(make: Any) -> Iterator[Sample]:
+    yield Sample(make((3, 17)))
+    yield Sample(make((2, 5)), correction=0)
+    counts = np.array([2, 1, 3, 1, 2])
+    yield Sample(make((2, 5)), aweights=make.positive((5,)))
+    yield Sample(make((2, 5)), fweights=counts)
+    yield Sample(make((3, 5)), fweights=counts, aweights=make.positive((5,)))
+
+
 @composite(
     reference=lambda self, correction=1, fweights=None, aweights=None: np.cov(
         self, ddof=correction, fweights=fweights, aweights=aweights
     ),
-    samples=lambda make: (Sample(make((3, 17))), Sample(make((2, 5)), correction=0)),
+    samples=_covariances,
     dtypes="float",
     tolerance=conditioned,
 )

@@ -152,6 +152,7 @@ def _quantile_samples(make: Any) -> Iterator[Sample]:
     # The rank is computed in the dtype of the elements: these are exact in each.
     for method in _METHODS:
         yield Sample(make((17,)), 19 / 64, interpolation=method)
+    yield Sample(make((17,)), 5 / 32, interpolation="nearest")  # the even one of two as near
     yield Sample(make((3, 5)), 0.5, 1)
     yield Sample(make((3, 5)), 29 / 32, 0, True)
 

@@ -44,9 +44,10 @@ def _scan_dtype(self: Any, dim: Any = None, dtype: Any = None) -> Any:
 
 def _scan_reference(function: Any) -> Any:
     def reference(self: Any, dim: int, dtype: Any = None) -> Any:
+        own = {} if dtype is None else {"dtype": dtype}
         if not np.ndim(self):
-            return function(np.reshape(self, 1), axis=0).reshape(())
-        return function(self, axis=dim)
+            return function(np.reshape(self, 1), axis=0, **own).reshape(())
+        return function(self, axis=dim, **own)
 
     return reference
 
@@ -266,6 +267,7 @@ def diff(
         Sample(make((5,))),
         Sample(make((3, 5)), make((5,))),
         Sample(make((3, 5)), dx=0.5, dim=0),
+        Sample(make((4, 4)), make((4,)), dim=0),
     ),
     dtypes="float",  # differences of points cancel: the error is that of the parts
     method=False,
@@ -282,7 +284,11 @@ def _(y: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 @composite(
-    samples=lambda make: (Sample(make((5,))), Sample(make((3, 5)), make((5,)))),
+    samples=lambda make: (
+        Sample(make((5,))),
+        Sample(make((3, 5)), make((5,))),
+        Sample(make((4, 4)), make((4,)), dim=0),
+    ),
     dtypes="float",
     method=False,
 )

@@ -67,9 +67,14 @@ def _insertion_samples(make: Any) -> Iterator[Sample]:
 
 
 def _insertion_reference(
-    sorted_sequence: Any, values: Any, right: bool = False, sorter: Any = None, **_: Any
+    sorted_sequence: Any,
+    values: Any,
+    right: bool = False,
+    sorter: Any = None,
+    side: Literal["left", "right"] | None = None,
+    **_: Any,
 ) -> Any:
-    side: Literal["left", "right"] = "right" if right else "left"
+    side = "right" if right else side or "left"
     if sorter is not None:
         sorted_sequence = np.take_along_axis(sorted_sequence, sorter, -1)
     if not np.array_equal(np.sort(sorted_sequence), sorted_sequence, equal_nan=True):

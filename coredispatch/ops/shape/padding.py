@@ -55,6 +55,7 @@ def _constant_pads(make: Any) -> Iterator[Sample]:
     yield Sample(make((2, 3, 5)), (0, 0, 1, 1, 0, 2), 1)
     yield Sample(make((0, 3)), (1, 1))
     yield Sample(make((2, 3, 4, 5)), (1, 1, 1, 1))
+    yield Sample(make((1, 2, 1, 3, 2)), (0, 1, 1, 0, 2, 0, 0, 1, 1, 2), 2)
 
 
 @primitive(
@@ -90,6 +91,7 @@ def _modes(make: Any) -> Iterator[Sample]:
         yield Sample(make((2, 3, 4, 5)), (1, 2, 2, 1), mode)
         yield Sample(make((3, 5)), (-1, 2), mode)
         yield Sample(make((1, 4, 5)), (2, -2, -1, 1), mode)
+        yield Sample(make((1, 2, 3, 4, 3)), (1, 2, 1, 0, 2, 1), mode)
 
 
 def _pad_shape(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:

@@ -158,7 +158,7 @@ def unique_all(x: np.ndarray, dim: int | None) -> Any:
         values, inverse, counts = np.unique(
             x.astype(np.float32), False, True, True, axis=dim, equal_nan=False
         )
-        return values.astype(x.dtype), inverse, counts
+        return (values + np.float32(0)).astype(x.dtype), inverse, counts
     values, inverse, counts = np.unique(x, False, True, True, axis=dim, equal_nan=False)
     return values + values.dtype.type(0), inverse, counts  # -0.0 and 0.0 are one value: 0.0
 
