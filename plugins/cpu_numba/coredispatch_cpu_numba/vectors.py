@@ -24,6 +24,7 @@ __all__ = [
     "halved",
     "load_some",
     "machine",
+    "parted",
     "product_tile",
     "splat",
     "store_some",
@@ -95,11 +96,11 @@ def _sums(builder: Any, count: int, kind: ir.Type) -> list[ir.Value]:
 
 
 def product_tile(rows: int, vectors: int, lanes: int) -> Any:
-    """``f(x, offsets, at, w, start, bias, first, out, to, pitch)``: a tile of a product.
+    """``f(x, offsets, at, step, w, start, bias, first, out, to, pitch)``: a tile of a product.
 
-    Writes to ``out[to + m pitch + p]``, for each row ``m`` and each of the ``vectors * lanes``
-    columns ``p``, ``bias[first + m]`` plus the sum over all ``k`` of
-    ``w[start + k rows + m] x[offsets[k] + at + p]``.
+    Writes to ``out[to + m pitch + p]``, for each row ``m`` and each column ``p`` of ``vectors``
+    that begin ``step`` columns apart, ``bias[first + m]`` plus the sum over all ``k`` of
+    ``w[start + k rows + m] x[offsets[k] + at + p]``. Vectors are written in their order.
     """
 
     @intrinsic
@@ -108,6 +109,7 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
         x: Any,
         offsets: Any,
         at: Any,
+        step: Any,
         w: Any,
         start: Any,
         bias: Any,
@@ -119,9 +121,10 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kinds = signature.args
             word = context.get_value_type(types.intp)
-            arrays = (_data(context, builder, kinds[i], args[i]) for i in (0, 1, 3, 5, 7))
+            arrays = (_data(context, builder, kinds[i], args[i]) for i in (0, 1, 4, 6, 8))
             x, offsets, w, bias, out = arrays
-            at, start, first, to, pitch = (args[i] for i in (2, 4, 6, 8, 9))
+            at, step, start, first, to, pitch = (args[i] for i in (2, 3, 5, 7, 9, 10))
+            moved = [builder.mul(step, word(v)) for v in range(vectors)]
             count = context.make_array(kinds[1])(context, builder, args[1]).nitems
             kind = ir.VectorType(context.get_data_type(kinds[0].dtype), lanes)
             sums = []
@@ -131,10 +134,7 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
                 sums += [cgutils.alloca_once_value(builder, level) for _ in range(vectors)]
             with cgutils.for_range(builder, count) as loop:
                 place = builder.add(at, builder.load(builder.gep(offsets, [loop.index])))
-                given = [
-                    _load(builder, x, builder.add(place, word(v * lanes)), kind)
-                    for v in range(vectors)
-                ]
+                given = [_load(builder, x, builder.add(place, v), kind) for v in moved]
                 row = builder.add(start, builder.mul(loop.index, word(rows)))
                 for m in range(rows):
                     weight = builder.load(builder.gep(w, [builder.add(row, word(m))]))
@@ -146,12 +146,12 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
             for m in range(rows):
                 row = builder.add(to, builder.mul(pitch, word(m)))
                 for v in range(vectors):
-                    target = _vector_at(builder, out, builder.add(row, word(v * lanes)), kind)
+                    target = _vector_at(builder, out, builder.add(row, moved[v]), kind)
                     value = builder.load(sums[m * vectors + v])
                     builder.store(value, target, align=_size(kind))
             return context.get_dummy_value()
 
-        return types.void(x, offsets, at, w, start, bias, first, out, to, pitch), codegen
+        return types.void(x, offsets, at, step, w, start, bias, first, out, to, pitch), codegen
 
     return tile
 
@@ -365,6 +365,57 @@ def halved(lanes: int) -> Any:
             return context.get_dummy_value()
 
         return types.void(out, to, x, at, count), codegen
+
+    return copy
+
+
+def parted(lanes: int) -> Any:
+    """``f(out, to, count, other, rest, x, at)``: the elements of a row by turns, to two places.
+
+    ``out[to:to + count] = x[at::2]`` and ``out[other:other + rest] = x[at + 1::2]``.
+    """
+
+    @intrinsic
+    def copy(
+        typingctx: Any, out: Any, to: Any, count: Any, other: Any, rest: Any, x: Any, at: Any
+    ) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            word = context.get_value_type(types.intp)
+            out = _data(context, builder, kinds[0], args[0])
+            x = builder.gep(_data(context, builder, kinds[5], args[5]), [args[6]])
+            kind = ir.VectorType(context.get_data_type(kinds[0].dtype), lanes)
+            counts, places = (args[2], args[4]), (args[1], args[3])
+            ends = [
+                builder.sub(builder.add(counts[0], counts[0]), word(1)),
+                builder.add(counts[1], counts[1]),
+            ]
+            longer = builder.icmp_signed(">", *ends)
+            end = builder.select(longer, *ends)
+            parts = builder.sdiv(builder.add(end, word(2 * lanes - 1)), word(2 * lanes))
+            with cgutils.for_range(builder, parts) as loop:
+                done = builder.mul(loop.index, word(lanes))
+                place = builder.add(done, done)
+                needed = builder.sub(end, place)
+                both = [
+                    load_some(
+                        builder,
+                        _vector_at(builder, x, builder.add(place, word(first)), kind),
+                        below(builder, needed, first, kind),
+                    )
+                    for first in (0, lanes)
+                ]
+                for side in range(2):
+                    turns = [2 * i + side for i in range(lanes)]
+                    mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), turns)
+                    value = builder.shuffle_vector(*both, mask)
+                    target = _vector_at(builder, out, builder.add(places[side], done), kind)
+                    left = builder.sub(counts[side], done)
+                    store_some(builder, value, target, below(builder, left, 0, kind))
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(out, n, n, n, n, x, n), codegen
 
     return copy
 

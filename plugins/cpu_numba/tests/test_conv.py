@@ -56,11 +56,8 @@ def close(got: Any, want: Any, products: int) -> None:
     np.testing.assert_allclose(got, want, rtol=8 * unit, atol=8 * unit * (products + 8))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=60)
-@given(drawn=convolutions())
-def test_convolution_and_gradients(reference: Reference, dtype: Any, drawn: Any) -> None:
-    """Any stride, padding, dilation and number of groups, in one to three dimensions."""
+def checked(reference: Reference, dtype: Any, drawn: Any) -> None:
+    """A convolution and its gradients."""
     x_shape, w_shape, *options, out = drawn
     rng = np.random.default_rng(0)
     x, w = (rng.uniform(-1, 1, shape).astype(dtype) for shape in (x_shape, w_shape))
@@ -85,6 +82,41 @@ def test_convolution_and_gradients(reference: Reference, dtype: Any, drawn: Any)
         reference["conv_weight_grad"](grad, x, w_shape, *options),
         x_shape[0] * prod(out),
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=60)
+@given(drawn=convolutions())
+def test_convolution_and_gradients(reference: Reference, dtype: Any, drawn: Any) -> None:
+    """Any stride, padding, dilation and number of groups, in one to three dimensions."""
+    checked(reference, dtype, drawn)
+
+
+#: rows of the result and how many there are, kernel, stride, channels: rows that vectors fill, that
+#: are shorter than one, and that waste more in vectors of their own
+ROWS = [
+    (16, 16, (3, 3), (2, 2), (11, 24)),
+    (32, 7, (3, 3), (1, 1), (32, 43)),
+    (10, 9, (5, 5), (1, 1), (6, 16)),
+    (8, 5, (4, 3), (2, 2), (3, 9)),
+    (17, 4, (1, 2), (1, 2), (5, 8)),
+    (48, 3, (2, 5), (2, 2), (30, 70)),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("across", "high", "kernel", "stride", "channels"), ROWS)
+@pytest.mark.parametrize("padding", [0, 1])
+def test_rows_of_whole_vectors(
+    reference: Reference, dtype: Any, across: int, high: int, kernel: Any, stride: Any,
+    channels: Any, padding: int,
+) -> None:  # fmt: skip
+    given, own = channels
+    sizes = zip((high, across), kernel, stride, strict=True)
+    spatial = tuple((n - 1) * s + k - 2 * padding for n, k, s in sizes)
+    shapes = (5, given, *spatial), (own, given, *kernel)
+    drawn = *shapes, stride, (padding, padding), (1, 1), 1, (high, across)
+    checked(reference, dtype, drawn)
 
 
 @pytest.mark.parametrize("more", [(0, 0), (1, 1), (2, 0)])
@@ -164,10 +196,12 @@ from coredispatch_cpu_numba.kernels.conv import general
 from coredispatch_cpu_numba.vectors import machine
 assert machine().registers == 16
 rng, reference = np.random.default_rng(0), NumpyBackend().kernels
-for groups, given, channels in ((1, 5, 15), (4, 1, 1)):
-    x = rng.standard_normal((3, groups * given, 11, 13)).astype(np.float32)
+for groups, given, channels, across, step in (
+    (1, 5, 15, 13, 1), (4, 1, 1, 13, 1), (1, 60, 18, 16, 2), (1, 3, 9, 5, 1)
+):
+    x = rng.standard_normal((3, groups * given, 11, across * step - 1)).astype(np.float32)
     w = rng.standard_normal((groups * channels, given, 3, 2)).astype(np.float32)
-    options = ((2, 1), (1, 1), (1, 1))
+    options = ((2, step), (1, 1), (1, 1))
     out = general.KERNELS["convolution"](x, w, None, *options, False, (0, 0), groups)
     want = reference["convolution"](x, w, None, *options, False, (0, 0), groups)
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)

@@ -5,7 +5,8 @@ plane at a *pitch* that is the padded width. Then the input of every tap (channe
 position) is the plane moved by a constant, and an output channel is the sum over taps of
 ``weight times moved plane``: no columns are gathered, and vectors run across the ends of rows. What
 they compute there is not stored. The padding behind a row is that in front of the next one, and the
-padding below an image that above the next one.
+padding below an image that above the next one. Where that takes fewer of them, each vector lies in
+one row: rows of 16 elements, of which flat ones of 17 would waste a ninth with their tiles' ends.
 
 With a stride, a plane is cut into its *phases*, the positions that leave the same remainder: moved
 planes are then contiguous again. Dilation and groups only change which taps there are. The gradient
@@ -22,14 +23,22 @@ from collections.abc import Callable
 
 import numpy as np
 
+from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import ELEMENTWISE, Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.loops.activation.softmax import dot_of
-from coredispatch_cpu_numba.spans import fill, part
-from coredispatch_cpu_numba.vectors import copied, dot_tile, halved, machine, product_tile
+from coredispatch_cpu_numba.spans import fill, item, part, put
+from coredispatch_cpu_numba.vectors import (
+    copied,
+    dot_tile,
+    halved,
+    machine,
+    parted,
+    product_tile,
+)
 
 __all__ = ["LOOPS", "filled_planes", "filled_upstream", "written_rows"]
 
@@ -42,6 +51,7 @@ def block(left):
 
 _machine = machine()
 MOST = 8 if _machine.registers >= 32 else 4
+_LONG = 256  # taps
 
 
 _compiled = compiled(fastmath=set(ELEMENTWISE))
@@ -54,7 +64,24 @@ def filled_planes(char: str) -> Callable[..., None]:
     the same place for every block of images.
     """
     lanes = _machine.lanes(char)
-    copy_row, copy_half = copied(lanes), halved(lanes)
+    copy_row, copy_half, copy_halves = copied(lanes), halved(lanes), parted(lanes)
+
+    @inlined
+    def paired(phases, f, step):
+        """Whether the next phase takes the elements between those of this one."""
+        return (
+            step == 2
+            and 3 * f + 5 < phases.size
+            and phases[3 * f] == phases[3 * f + 3]
+            and phases[3 * f + 1] == phases[3 * f + 4]
+            and phases[3 * f + 2] + 1 == phases[3 * f + 5]
+        )
+
+    @inlined
+    def ends(r, step, size, width):
+        """Where elements begin in a row of a plane, and where they end."""
+        left = min(width, max(0, -(r // step)))
+        return left, max(left, min(width, (size - r + step - 1) // step))
 
     def filled(scratch, x, source, phases, first, images, room, channel, channels):
         total, sd, sh, sw = source[0], source[1], source[2], source[3]
@@ -63,12 +90,16 @@ def filled_planes(char: str) -> Callable[..., None]:
         bd, bh, bw, length = source[10], source[11], source[12], source[13]
         count = phases.size // 3
         for c in range(channel, channel + channels):
+            second = False
             for f in range(count):
+                if second:  # done with the phase before it
+                    second = False
+                    continue
+                second = paired(phases, f, tw)
                 rd, rh, rw = phases[3 * f] - bd, phases[3 * f + 1] - bh, phases[3 * f + 2] - bw
-                left = min(pw, max(0, -(rw // tw)))
-                right = max(left, min(pw, (sw - rw + tw - 1) // tw))
-                low = min(ph, max(0, -(rh // th)))
-                high = max(low, min(ph, (sh - rh + th - 1) // th))
+                left, right = ends(rw, tw, sw, pw)
+                low, high = ends(rh, th, sh, ph)
+                after, until = ends(rw + 1, tw, sw, pw)
                 base = ((c - channel) * count + f) * length
                 for i in range(first, min(first + room, images)):
                     for z in range(pd):
@@ -78,7 +109,13 @@ def filled_planes(char: str) -> Callable[..., None]:
                         place = base + (((i - first) * pd + z) * ph + low) * pw
                         start = (((i * total + c) * sd + zz) * sh + low * th + rh) * sw + rw
                         for _ in range(low, high):
-                            if tw == 1:
+                            if second:
+                                to, other = place + left, place + length + after
+                                many, rest = right - left, until - after
+                                if (rw + tw * left) % 2:  # the row's first one is the other's
+                                    to, other, many, rest = other, to, rest, many
+                                copy_halves(scratch, to, many, other, rest, x, start - rw)
+                            elif tw == 1:
                                 copy_row(scratch, place + left, x, start + left, right - left)
                             elif tw == 2:
                                 copy_half(scratch, place + left, x, start + 2 * left, right - left)
@@ -162,70 +199,134 @@ def _pack(char: str) -> Callable[..., None]:
             base, o = g * channels * count, 0
             while o < channels:
                 rows = block(channels - o)
-                for k in range(count):
-                    for m in range(rows):
-                        packed[base + k * rows + m] = weight[g * group + (o + m) * step + taps[k]]
+                first = g * group + o * step
+                if rows == MOST:
+                    for k in range(count):
+                        place, to = first + item(taps, k), base + k * MOST
+                        for m in range(MOST):
+                            put(packed, to + m, item(weight, place + m * step))
+                else:
+                    for k in range(count):
+                        for m in range(rows):
+                            packed[base + k * rows + m] = weight[first + m * step + taps[k]]
                 base += rows * count
                 o += rows
 
     return loop
 
 
+def _blocks(char: str) -> Callable[..., None]:
+    """A compiled function: sums of blocks of ``MOST`` channels, for some rows of positions.
+
+    All of the channels are multiplied with a tile's positions before the next tile: what the taps
+    read of the planes comes from the second cache once. *apart*: each vector lies in one row, of
+    ``width`` elements.
+    """
+    lanes = _machine.lanes(char)
+    several = 3 if MOST == 8 else 2
+    whole, single = product_tile(MOST, several, lanes), product_tile(MOST, 1, lanes)
+
+    @_compiled
+    def blocks(scratch, taps, at, pw, width, have, apart, packed, bias, c, many, result, pitch):
+        full_vectors()
+        count = taps.size
+        if apart:
+            for left in range(0, width, lanes):
+                r = 0
+                while r < have:
+                    p, one = r * pw + left, r + several > have
+                    for o in range(0, many, MOST):
+                        w, to = (c + o) * count, o * pitch + p
+                        if one:
+                            single(
+                                scratch, taps, at + p, pw, packed, w, bias, c + o, result, to, pitch
+                            )
+                        else:
+                            whole(
+                                scratch, taps, at + p, pw, packed, w, bias, c + o, result, to, pitch
+                            )
+                    r += 1 if one else several
+        else:
+            for p in range(0, have * pw, several * lanes):
+                for o in range(0, many, MOST):
+                    w, to = (c + o) * count, o * pitch + p
+                    whole(scratch, taps, at + p, lanes, packed, w, bias, c + o, result, to, pitch)
+
+    return blocks
+
+
 def _correlate(char: str) -> Callable[..., None]:
     """Counts blocks of images, times groups, times parts of the output channels."""
     lanes = _machine.lanes(char)
     if MOST == 8:
-        most, four, two, one = (
-            product_tile(r, v, lanes) for r, v in ((8, 3), (4, 6), (2, 6), (1, 8))
-        )
-        wide, middle, narrow = 3 * lanes, 6 * lanes, 8 * lanes
+        four, two, one = (product_tile(r, v, lanes) for r, v in ((4, 6), (2, 6), (1, 8)))
+        of_four, middle, narrow = 6 * lanes, 6 * lanes, 8 * lanes
     else:
-        most, four, two, one = (
-            product_tile(r, v, lanes) for r, v in ((4, 2), (4, 2), (2, 4), (1, 8))
-        )
-        wide, middle, narrow = 2 * lanes, 4 * lanes, 8 * lanes
-    filled, written = filled_planes(char), written_rows(char)
+        four, two, one = (product_tile(r, v, lanes) for r, v in ((4, 2), (2, 4), (1, 8)))
+        of_four, middle, narrow = 2 * lanes, 4 * lanes, 8 * lanes
+    filled, written, blocks = filled_planes(char), written_rows(char), _blocks(char)
 
     def loop(x, packed, bias, out, source, phases, taps, target, lo, hi):
         full_vectors()
         images, groups, given, channels = target[0], target[1], target[2], target[3]
         room, parts, height = target[4], target[5], target[6]
-        od, oh = target[7], target[8]
+        od, oh, ow = target[7], target[8], target[9]
         pd, ph, pw = source[4], source[5], source[6]
         count = taps.size
+        # Few taps leave more to write: of fewer channels at a time, it stays near.
+        band = (4 if count >= _LONG else 2) * MOST
         pitch = height * pw + narrow  # tiles may go on beyond the last position
+        flat = ((min(room, images) - 1) * pd + od - 1) * ph + oh  # rows of a block
+        kept = min(room, images) * od * oh * ((ow + lanes - 1) // lanes * lanes)
+        # A vector that goes on beyond its row is put right by that of the next row only.
+        apart = (ow % lanes == 0 or ow < lanes) and kept <= flat * pw
         scratch = np.zeros(given * (phases.size // 3) * source[13] + target[19], x.dtype)
         share = (channels + parts - 1) // parts
         share = (share + 7) // 8 * 8 if parts > 1 else share
-        result = np.empty(MOST * pitch, x.dtype)
+        result = np.empty(min(band, max(share, MOST)) * pitch, x.dtype)
         for unit in range(lo, hi):
             piece, rest = unit % parts, unit // parts
             g, first = rest % groups, rest // groups * room
             filled(scratch, x, source, phases, first, images, room, g * given, given)
             stop = min(channels, piece * share + share)
-            rows = ((min(room, images - first) - 1) * pd + od - 1) * ph + oh
-            for row in range(0, rows, height):
-                have = min(height, rows - row)
-                at, width = row * pw, have * pw
-                o = piece * share
-                while o < stop:
-                    many = block(stop - o)
-                    c = g * channels + o
-                    start = c * count
-                    if many == MOST:
-                        for p in range(0, width, wide):
-                            most(scratch, taps, at + p, packed, start, bias, c, result, p, pitch)
-                    elif many == 4:
-                        for p in range(0, width, middle):
-                            four(scratch, taps, at + p, packed, start, bias, c, result, p, pitch)
-                    elif many == 2:
-                        for p in range(0, width, middle):
-                            two(scratch, taps, at + p, packed, start, bias, c, result, p, pitch)
-                    else:
-                        for p in range(0, width, narrow):
-                            one(scratch, taps, at + p, packed, start, bias, c, result, p, pitch)
-                    written(out, result, pitch, source, target, g, o, many, first, row, have)
-                    o += many
+            here = min(room, images - first)
+            rows = oh if apart else ((here - 1) * pd + od - 1) * ph + oh
+            for slice_ in range(here * od if apart else 1):
+                top = (slice_ // od * pd + slice_ % od) * ph
+                for row in range(top, top + rows, height):
+                    have = min(height, top + rows - row)
+                    at, width = row * pw, have * pw
+                    o = piece * share
+                    while o < stop:
+                        many = block(stop - o)
+                        c = g * channels + o
+                        start = c * count
+                        if many == MOST:
+                            many = min(band, (stop - o) // MOST * MOST)
+                            blocks(
+                                scratch, taps, at, pw, ow, have, apart, packed, bias, c, many,
+                                result, pitch,
+                            )  # fmt: skip
+                        elif many == 4:
+                            for p in range(0, width, of_four):
+                                four(
+                                    scratch, taps, at + p, lanes, packed, start, bias, c, result, p,
+                                    pitch,
+                                )  # fmt: skip
+                        elif many == 2:
+                            for p in range(0, width, middle):
+                                two(
+                                    scratch, taps, at + p, lanes, packed, start, bias, c, result, p,
+                                    pitch,
+                                )  # fmt: skip
+                        else:
+                            for p in range(0, width, narrow):
+                                one(
+                                    scratch, taps, at + p, lanes, packed, start, bias, c, result, p,
+                                    pitch,
+                                )  # fmt: skip
+                        written(out, result, pitch, source, target, g, o, many, first, row, have)
+                        o += many
 
     return loop
 
@@ -254,7 +355,9 @@ def _weight_grad(char: str) -> Callable[..., None]:
         share = (channels + parts - 1) // parts
         share = (share + many - 1) // many * many
         scratch = np.zeros(chunk * (phases.size // 3) * source[13] + target[19], x.dtype)
-        upstream = np.empty(share * size, x.dtype)
+        upstream = np.empty(share * size + lanes, x.dtype)
+        # The rows of the upstream gradient begin with lines of the cache; moved planes cannot.
+        start = -address_of(upstream) % (lanes * upstream.itemsize) // upstream.itemsize
         total = np.empty((share + many) * wide, x.dtype)
         fill(upstream, zero)
         for unit in range(lo, hi):
@@ -262,7 +365,8 @@ def _weight_grad(char: str) -> Callable[..., None]:
             g, first = block % groups, block // groups * room
             low = piece * share
             some = min(channels, low + share) - low
-            filled_grad(upstream, size, grad, source, target, g, first, low, low + some)
+            rows = part(upstream, start, upstream.size)
+            filled_grad(rows, size, grad, source, target, g, first, low, low + some)
             fill(total, zero)
             for begin in range(0, given, chunk):
                 have = min(chunk, given - begin)
@@ -274,14 +378,14 @@ def _weight_grad(char: str) -> Callable[..., None]:
                             to = c * wide + skip + k
                             for r in range(min(room, images - first) * pd * ph):
                                 at = r * pw
-                                line = part(upstream, c * size + at, c * size + at + ow)
+                                line = part(rows, c * size + at, c * size + at + ow)
                                 moved = part(scratch, taps[k] + at, taps[k] + at + ow)
                                 if r % ph < oh and r // ph % pd < od:
                                     total[to] += dot(line, moved)
                     continue
                 o = 0
                 while o < some:
-                    at, to = o * size, o * wide + skip
+                    at, to = start + o * size, o * wide + skip
                     if some - o >= many:
                         for k in range(0, found, taps_many):
                             several(upstream, at, size, scratch, taps, k, size, total, to + k, wide)
