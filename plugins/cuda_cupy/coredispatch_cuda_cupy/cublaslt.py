@@ -8,6 +8,7 @@ and numbers are those of ``cublasLt.h`` (CUDA 11.4 to 13).
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -131,8 +132,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
 def library(cupy: Any) -> Any:
     """The library that CuPy's cuBLAS came with; None where there is none.
 
-    Calls keep the interpreter's lock: they put work on a stream, and what is set in a plan's
-    descriptor stays what it is until the product that reads it is on its way.
+    Calls keep the interpreter's lock, as they are short: they put work on a stream.
     """
     if getattr(cupy.cuda, "cublas", None) is None:  # loads it, so that a name finds the library
         return None
@@ -255,7 +255,7 @@ class _Plan:
     """Descriptors and the algorithm of one product."""
 
     def __init__(self, found: Any, handle: Any, product: Product, pointers: dict[str, int]) -> None:
-        self.library, self.handle = found, handle
+        self.library, self.handle, self.lock = found, handle, threading.Lock()
         compute, self.factor = _COMPUTED[product.a.dtype]
         if product.tf32 and product.a.dtype in ("float32", "complex64"):
             compute = _TF32
@@ -321,14 +321,15 @@ class _Plan:
         stream: int,
     ) -> None:
         """Put the product on a stream."""
-        if pointers:
-            self._describe(**pointers)
         a, b, c, d = where
-        status = self.library.cublasLtMatmul(
-            *(self.handle, self.desc, ctypes.byref(self._factor(alpha))),
-            *(a, self.a, b, self.b, ctypes.byref(self._factor(beta)), c, self.d, d, self.d),
-            *(ctypes.byref(self.algorithm), space, self.workspace, stream),
-        )
+        with self.lock:  # threads share the descriptor, which says where a bias lies
+            if pointers:
+                self._describe(**pointers)
+            status = self.library.cublasLtMatmul(
+                *(self.handle, self.desc, ctypes.byref(self._factor(alpha))),
+                *(a, self.a, b, self.b, ctypes.byref(self._factor(beta)), c, self.d, d, self.d),
+                *(ctypes.byref(self.algorithm), space, self.workspace, stream),
+            )
         _checked(status, "cublasLtMatmul")
 
     def _factor(self, value: complex) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cublaslt_stand_in as stand_in_library
@@ -159,3 +160,13 @@ def test_gradients(lt, on_host):
 def test_without_the_library_there_are_no_such_rows(on_host):
     text = str(cd.explain("linear", *(cd.randn(4, 4).to("cuda") for _ in range(2))))
     assert "products.py" not in text
+
+
+def test_threads_share_a_plan_and_not_a_bias(lt, on_host):
+    x, w = cd.randn(4, 8).to("cuda"), cd.randn(8, 8).to("cuda")
+    biases = [cd.full((8,), float(k)).to("cuda") for k in range(4)]
+    F.linear(x, w, biases[0])
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda k: F.linear(x, w, biases[k % 4]).cpu(), range(64)))
+    for k, result in enumerate(results):
+        cd.testing.assert_close(result - results[0], cd.full((4, 8), float(k % 4)))

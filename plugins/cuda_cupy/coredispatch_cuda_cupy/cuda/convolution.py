@@ -85,6 +85,8 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         options = _options(input, weight, stride, padding, dilation)
         if options is None or not _bias_fits(bias, weight, transposed, groups):
             return NotImplemented
+        if min(output_padding, default=0) < 0:
+            return NotImplemented
         if transposed:
             extra = _each(output_padding, input.ndim - 2)
             spatial = tuple(
