@@ -79,8 +79,11 @@ _PAUSE = 0.02
 
 
 def _calls_per_sample(function: Callable[[], Any], seconds: float, clock: Clock) -> int:
-    for _ in range(3):
-        function()  # the first calls resolve, import and compile
+    start = clock()
+    for number in range(2000):  # the first calls resolve; some import and compile
+        function()
+        if number > 1 and clock() - start > seconds:
+            break
     calls = 1
     while True:
         start = clock()

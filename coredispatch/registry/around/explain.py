@@ -192,7 +192,7 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
     """``found`` with the kernels passed over that reject these arguments.
 
     By their size or by their predicate: what a kernel rejects only when it is called (by
-    returning NotImplemented) is not known without calling it.
+    returning NotImplemented) is known where it was registered with ``accepts``.
     """
     entry = build(TABLE.snapshot, op, keys, 0)
     if not isinstance(entry, RawEntry):
@@ -208,6 +208,8 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
             verdict = f"rejects {size} elements, takes {kernel.least} or more"
         elif not last and kernel.when is not None and not kernel.when(*raw):
             verdict = "its predicate rejects these arguments"
+        elif not last and kernel.accepts is not None and not kernel.accepts(*raw):
+            verdict = "rejects these arguments when it is called"
         else:
             verdict = f"own kernel, priority {kernel.priority}"
             steps.append(Step(slot, str(kernel), verdict, True))

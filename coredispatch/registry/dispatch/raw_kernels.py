@@ -15,6 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     Entry,
     check_view,
+    enter,
     is_short,
 )
 from coredispatch.registry.model.dtypes import DType
@@ -184,6 +185,9 @@ class RawEntry(Entry):
 
     def wrapped(self, args: tuple[Any, ...], out: Any) -> Any:
         """What a call gives back whose kernel did not return a plain array."""
+        otherwise = self.otherwise
+        if out is NotImplemented and otherwise is not None:
+            return enter(otherwise, args)
         several = self.several
         if several is not None and (type(out) is tuple or type(out) is list):
             made: list[Any] = []
@@ -197,7 +201,10 @@ class RawEntry(Entry):
     def fitting(self, raw: Any) -> RawEntry:
         """The first of the entries that may serve as many elements as ``raw`` has."""
         entry: RawEntry = self
-        size: int = getattr(raw, "size", self.least)  # compute() looks at what has no size
+        found: Any = getattr(raw, "size", None)  # a default that is no int costs no object
+        if found is None:  # compute() looks at what has no size
+            return entry
+        size: int = found
         while size < entry.least:
             otherwise = entry.otherwise
             if otherwise is None:

@@ -145,6 +145,7 @@ class Registrar:
         priority: int = 0,
         when: Mapping[str, Callable[..., bool]] | Callable[..., bool] | None = None,
         least: Mapping[str, int] | int = 0,
+        accepts: Mapping[str, Callable[..., bool]] | None = None,
         backend: str | None = None,
         boxed: bool = False,
     ) -> None:
@@ -153,7 +154,8 @@ class Registrar:
         The highest ``priority`` wins, the later of equals. A kernel rejects a call, which then
         goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``, or
         by its size: it then takes only calls whose first array has at least ``least`` elements
-        (asked as ``raw.size``, which costs a small call far less than a predicate).
+        (asked as ``raw.size``, which costs a small call far less than a predicate). No call asks
+        ``accepts``: what a kernel rejects by returning NotImplemented, it tells ``cd.explain``.
         ``boxed`` kernels take tensors instead of raw arrays; those of a layer always do, after the
         call object. ``backend`` narrows kernels of a layout to one backend, and those of a layer to
         one backend or layout.
@@ -180,6 +182,7 @@ class Registrar:
                     boxed,
                     _takes_out(fn),
                     function,
+                    None if accepts is None else accepts.get(name),
                 )
             )
         self._actions.append(lambda s: self._add(s, records))

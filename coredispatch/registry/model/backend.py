@@ -336,6 +336,7 @@ class Kernel:
     boxed: bool = False
     takes_out: bool = False
     function: str = ""  # what a kernel that a loop made computes with
+    accepts: Callable[..., bool] | None = None  # which calls it does not reject when called
 
     @property
     def where(self) -> str:

@@ -53,6 +53,7 @@ def coredispatch_register(registrar: Any) -> None:
             priority=getattr(module, "PRIORITY", PRIORITY),
             when=getattr(module, "WHEN", None),
             least=getattr(module, "LEAST", 0),
+            accepts=getattr(module, "ACCEPTS", None),
         )
 
 

@@ -43,7 +43,7 @@ def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, st
         for dtype in dtypes:
             char = _CHARS[dtype]
             names = [n for n, loop in getattr(module, "LOOPS", {}).items() if char in loop.dtypes]
-            names += getattr(module, "FUNCTIONS", ()) if char in "fd" else ()
+            names += getattr(module, "FUNCTIONS", ()) if char == "f" else ()  # for all dtypes
             found += [(place, name, dtype) for name in names]
     return found
 
@@ -51,14 +51,14 @@ def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, st
 def compile_asked(asked: Iterable[str], tell: Callable[[str], Any]) -> None:
     """Every job of which there is a line ``module name dtype``; ``tell`` is called after each."""
     from .entries import Loop
-    from .loops.small import FUNCTIONS, compile_function
 
     gc.freeze()
     gc.set_threshold(200_000)  # the compiler makes much and drops little
     for line in asked:
         module, name, dtype = line.split()
-        if module == "small" and name in FUNCTIONS:
-            compile_function(name, DTYPES.index(dtype))
+        loops: Any = import_module(f"{__package__}.loops.{module}")
+        if name in getattr(loops, "FUNCTIONS", ()):
+            loops.compile_function(name)
         else:
             own = numpy_dtype(getattr(plugin_dtypes, dtype))
             Loop(module, name, 0).compiled.made(own, False)

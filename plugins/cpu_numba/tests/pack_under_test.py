@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.kernels import MODULES, halves, small
+from coredispatch_cpu_numba.kernels import MODULES, halves, small, small_pointwise
 from coredispatch_cpu_numba.kernels.conv import bfloat16
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
@@ -19,6 +19,7 @@ Reference = dict[str, Callable[..., Any]]
 
 _OTHERS = (
     small,
+    small_pointwise,
     halves,
     bfloat16,
     products_bfloat16,

@@ -22,7 +22,7 @@ import coredispatch as cd
 from coredispatch_cpu_numba import background
 from coredispatch_cpu_numba.kernels.elementwise import pointwise
 
-x = cd.linspace(-3, 3, 5000)
+x = cd.linspace(-3, 3, 50000)
 first = x.erf()  # not in the cache: NumPy's serves
 assert background.active is {active}
 loops = pointwise.KERNELS["erf"].__closure__

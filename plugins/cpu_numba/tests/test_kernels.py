@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pack_under_test import DTYPES, KERNELS, Reference
 
-from coredispatch_cpu_numba.kernels.elementwise.pointwise import _BINARY, _COMPARISON, _UNARY
+from coredispatch_cpu_numba.kernels.elementwise.pointwise import BINARY, COMPARISON, UNARY
 
 pytestmark = pytest.mark.once
 
@@ -37,7 +37,7 @@ def normal(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", [*_UNARY, "gelu", "leaky_relu"])
+@pytest.mark.parametrize("name", [*UNARY, "gelu", "leaky_relu"])
 def test_unary(reference: Reference, name: str, dtype: Any) -> None:
     options = {"gelu": ("none", "tanh"), "leaky_relu": (0.01, 1.5)}.get(name)
     for shape in SHAPES:
@@ -48,7 +48,7 @@ def test_unary(reference: Reference, name: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", [*_BINARY, *_COMPARISON])
+@pytest.mark.parametrize("name", [*BINARY, *COMPARISON])
 def test_binary(reference: Reference, name: str, dtype: Any) -> None:
     for shape in SHAPES:
         x, y = normal(shape, dtype), normal(shape, dtype, 1)
@@ -57,7 +57,7 @@ def test_binary(reference: Reference, name: str, dtype: Any) -> None:
             continue
         for number in (0.7, 3, -2):
             agree(reference, name, x, number)
-        if name in _BINARY:
+        if name in BINARY:
             agree(reference, name, x, y.reshape(-1, shape[-1])[0].copy())
 
 
@@ -78,7 +78,7 @@ EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38]
 def test_every_pair_of_special_values(reference: Reference, dtype: Any) -> None:
     """Bit for bit what NumPy gives, the sign of zero included."""
     left, right = (a.ravel().astype(dtype) for a in np.meshgrid(EDGES, EDGES))
-    for name in [*_BINARY, *_COMPARISON]:
+    for name in [*BINARY, *COMPARISON]:
         if name.endswith("backward"):
             continue
         with np.errstate(all="ignore"):

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from pack_under_test import DTYPES, KERNELS, WHEN
 
 from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write, overlap
-from coredispatch_cpu_numba.kernels.elementwise.pointwise import _BINARY, _UNARY
+from coredispatch_cpu_numba.kernels.elementwise.pointwise import BINARY, UNARY
 
 pytestmark = pytest.mark.once
 
 SIZE = 1000
-BINARY = [name for name in _BINARY if not name.endswith("backward")]
+BINARY = [name for name in BINARY if not name.endswith("backward")]
 
 
 def positive(seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
@@ -24,7 +24,7 @@ def positive(seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", [*_UNARY, "leaky_relu"])
+@pytest.mark.parametrize("name", [*UNARY, "leaky_relu"])
 def test_unary_out(name: str, dtype: Any) -> None:
     kernel, rest = KERNELS[name], (0.1,) if name == "leaky_relu" else ()
     x = positive(dtype=dtype)

@@ -1,11 +1,13 @@
 """The kernels as coredispatch sees them, in the argument order of the op's schema.
 
-They lie in the families of ``coredispatch.ops``. Two modules serve operators of many families:
-``small`` calls of few elements, ``halves`` bfloat16 and float16 arrays through kernels of float32.
+They lie in the families of ``coredispatch.ops``. Three modules serve operators of many families:
+``small`` and ``small_pointwise`` calls of few elements, ``halves`` bfloat16 and float16 arrays
+through kernels of float32.
 
 Each module has ``KERNELS``, from op name to kernel, and as it needs them ``LEAST``, from op name
 to the number of elements from which the kernel takes over, and ``WHEN``, from op name to the
-predicate that says which of those calls it takes. None of them imports Numba.
+predicate that says which of those calls it takes, or ``ACCEPTS``, to the same of a kernel that
+finds out by itself. None of them imports Numba.
 
 The least sizes in the predicates were measured on two cores of a Zen 4 (AVX-512) against NumPy
 2.4, whose wheels have vector loops of their own for many functions there: a kernel takes over
@@ -14,7 +16,7 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from coredispatch_cpu_numba.kernels import halves, pooling, small
+from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, general
 from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, pointwise
@@ -60,5 +62,6 @@ MODULES = (
     recurrent_bfloat16,
     attention,
     small,
+    small_pointwise,
     halves,
 )

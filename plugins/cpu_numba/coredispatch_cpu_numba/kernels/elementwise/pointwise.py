@@ -14,13 +14,13 @@ import numpy as np
 from coredispatch_cpu_numba.arrays import POINTWISE, is_dense, is_like, may_write
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["KERNELS", "LEAST", "WHEN"]
+__all__ = ["BINARY", "COMPARISON", "KERNELS", "LEAST", "UNARY", "WHEN"]
 
 Kernel = Callable[..., Any]
 Predicate = Callable[..., bool]
 
-# op -> (least size, size from which the work is split among threads)
-_UNARY = {
+#: op -> (least size, size from which the work is split among threads)
+UNARY = {
     "abs": (65536, 65536),
     "cos": (1024, 24576),
     "erf": (256, 16384),
@@ -37,7 +37,7 @@ _UNARY = {
     "square": (65536, 65536),
     "tanh": (24576, 24576),
 }
-_BINARY = {
+BINARY = {
     "add": (65536, 65536),
     "sub": (65536, 65536),
     "mul": (65536, 65536),
@@ -48,7 +48,7 @@ _BINARY = {
     "silu_backward": (256, 24576),
     "tanh_backward": (1024, 65536),
 }
-_COMPARISON = dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), (65536, 65536))
+COMPARISON = dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), (65536, 65536))
 
 
 # ---- one array --------------------------------------------------------------------------------
@@ -274,20 +274,20 @@ WHEN: dict[str, Predicate] = {
     "where": _accepts_where,
     "threshold_backward": _accepts_pair(2048),
 }
-for _name, (_least, _split) in _UNARY.items():
+for _name, (_least, _split) in UNARY.items():
     KERNELS[_name], WHEN[_name] = _unary(_name, _split), _accepts_one(_least)
-for _name, (_least, _split) in _BINARY.items():
+for _name, (_least, _split) in BINARY.items():
     KERNELS[_name] = _binary(_name, _split)
     WHEN[_name] = (
         _accepts_pair(_least) if _name.endswith("backward") else _accepts_two(_least, True)
     )
-for _name, (_least, _split) in _COMPARISON.items():
+for _name, (_least, _split) in COMPARISON.items():
     KERNELS[_name] = _binary(_name, _split, np.bool_)
     WHEN[_name] = _accepts_two(_least, False)
 
 #: asked before any predicate: small calls must not pay for this pack
 LEAST: dict[str, int] = {
-    **{name: least for name, (least, _) in {**_UNARY, **_BINARY, **_COMPARISON}.items()},
+    **{name: least for name, (least, _) in {**UNARY, **BINARY, **COMPARISON}.items()},
     "gelu": 256,
     "gelu_backward": 256,
     "leaky_relu": 256,
