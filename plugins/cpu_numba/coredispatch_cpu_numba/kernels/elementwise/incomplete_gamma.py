@@ -25,8 +25,10 @@ def _table() -> np.ndarray:
 def _kernel(upper: int) -> Callable[..., np.ndarray]:
     def regularized(self: Any, other: Any) -> np.ndarray:
         # Computed in float64 and rounded once, whatever the dtype.
-        own = np.result_type(self, other)
-        a, x = (np.asarray(value, _FLOAT64) for value in (self, other))
+        own = getattr(self, "dtype", None)
+        if own is None or own != getattr(other, "dtype", None):
+            own = np.result_type(self, other)
+        a, x = np.asarray(self, _FLOAT64), np.asarray(other, _FLOAT64)
         if a.shape != x.shape:
             a, x = np.broadcast_arrays(a, x)
         out = np.empty(a.shape, _FLOAT64)

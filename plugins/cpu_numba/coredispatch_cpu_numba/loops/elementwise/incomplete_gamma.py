@@ -62,9 +62,11 @@ def _factor(a, x, epsilon):
         # gamma(z + 1) of z = a + 8 by Stirling's series, and down from there by its recurrence
         z = a + 8
         inverse = 1 / z
-        product = 1.0
-        for k in range(1, 9):
-            product *= (a + k) * inverse
+        # pairs side by side: one after the other, eight factors take as long as the exponential
+        first, second = (a + 1) * (a + 2), (a + 3) * (a + 4)
+        third, fourth = (a + 5) * (a + 6), (a + 7) * (a + 8)
+        square = inverse * inverse
+        product = (first * square) * (second * square) * ((third * square) * (fourth * square))
         rest = z - x - _stirling(inverse)
         if epsilon > _EPSILON:  # an exponent is exact enough, and a power costs more
             power = math.exp(a * math.log(x * inverse) + rest)
@@ -86,10 +88,20 @@ def _factor(a, x, epsilon):
 def _lower_series(a, x, epsilon):
     term = total = 1.0
     r = a
-    for _ in range(_MOST_TERMS):
-        r += 1
-        term *= x / r
-        total += term
+    if a > _BIG:  # whose squares may overflow
+        for _ in range(_MOST_TERMS):
+            r += 1
+            term *= x / r
+            total += term
+            if term <= total * epsilon:
+                break
+        return total * _factor(a, x, epsilon)
+    square = x * x
+    for _ in range(_MOST_TERMS // 2):  # two terms for each division
+        inverse = 1 / ((r + 1) * (r + 2))
+        total += term * (inverse * (x * (r + 2) + square))
+        term *= inverse * square
+        r += 2
         if term <= total * epsilon:
             break
     return total * _factor(a, x, epsilon)
