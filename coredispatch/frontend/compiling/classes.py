@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.ownership import of_library
 
-__all__ = ["by_user", "class_names", "held_by_name", "python_class"]
+__all__ = ["by_user", "class_names", "extends_library", "held_by_name", "python_class"]
 
 
 def class_names(holder: Any) -> set[str]:
@@ -22,6 +23,15 @@ def by_user(cls: type) -> bool:
     heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
     of_python = home in sys.stdlib_module_names and home != "__main__"
     return heap and not of_python and not of_library(cls)
+
+
+def extends_library(cls: type) -> bool:
+    """Whether instances of a user's class hold what methods of this library read and write.
+
+    A class whose bases here keep nothing (``Dataset``), or what is known (``Module``), does not.
+    """
+    bases = [base for base in cls.__mro__ if of_library(base) and base is not Module]
+    return by_user(cls) and any("__init__" in vars(base) for base in bases)
 
 
 class _Bare:

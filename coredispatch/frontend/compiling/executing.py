@@ -6,13 +6,21 @@ graph, and gets a function of its own, which :func:`caller` writes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from coredispatch.frontend.compiling.checking import read
 from coredispatch.frontend.compiling.graphs import OFF, masked_call
 from coredispatch.frontend.compiling.joint import attached, freed
-from coredispatch.frontend.compiling.program import Failed, Leaf, Program, Segment, Unseen
+from coredispatch.frontend.compiling.program import (
+    Failed,
+    Leaf,
+    Program,
+    Segment,
+    Unseen,
+    same,
+)
 from coredispatch.frontend.compiling.recording import Origin
 from coredispatch.frontend.compiling.records import MISSING, Record
 from coredispatch.frontend.compiling.templates import CONTAINERS_GIVEN, Constant, Row, Taken
@@ -23,6 +31,7 @@ from coredispatch.frontend.modes import (
     is_inference_mode_enabled,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import Node
 from coredispatch.plugin import OpError, Value
 from coredispatch.registry.dispatch.masks import call_masked
 
@@ -134,68 +143,129 @@ def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
 
 
 def caller(program: Program) -> Callable[[list[Any], list[Any]], Any] | None:
-    """:func:`execute` for a program of one graph, written out; None where it has several.
+    """:func:`execute` for a program of one graph in each call, written out; None for others.
 
-    What needs no structure is a name of the function; ``env`` has what builders look up.
+    What is asked of numbers before the graph runs chooses it. What needs no structure is a name of
+    the function; ``env`` has what builders look up.
     """
-    segment = program.root
-    leaf = segment.leaf
-    if leaf is None or segment.run is None or is_inference_mode_enabled() or program.undoes:
+    ends = [segment for segment in program.segments() if not segment.early]
+    if any(segment.leaf is None for segment in ends):
         return None
-    return _Caller(program, segment, leaf).text.function("call(leaves, containers)")
+    if is_inference_mode_enabled() or program.undoes:
+        return None
+    return _Caller(program, ends).text.function("call(leaves, containers)")
 
 
 class _Caller:
-    def __init__(self, program: Program, segment: Segment, leaf: Leaf) -> None:
+    """The text: all that may fail, then what the end that was reached leaves behind."""
+
+    def __init__(self, program: Program, ends: list[Segment]) -> None:
         self.text = text = Text()
+        self.program = program
         self.names: dict[Any, str] = {}
-        self.env = False
+        self.count = itertools.count()
+        self.left: list[list[str]] = []  # of each end, in the order in which they stand
+        self.several = len(ends) > 1
         origins = dict(program.inputs)
-        needed = leaf.needs()
+        segments = program.segments()
+        needed = {node for segment in segments for node in segment.inputs}
+        needed |= {segment.decision.node for segment in segments if segment.decision is not None}
+        for segment in ends:
+            assert segment.leaf is not None
+            needed |= segment.leaf.needs()
+        text.scope |= {"Failed": Failed, "Unseen": Unseen}
+        text.line("try:")
         for node in origins:
-            if node in needed or node in segment.inputs:
-                self.names[node] = f"v{len(self.names)}"
-                text.line(f"{self.names[node]} = {self.input(origins[node])}")
+            if node in needed:
+                text.line(f"    {self.named(node)} = {self.input(origins[node])}")
+        self.segment(program.root, "    ")
+        text.line("except Unseen:")
+        text.line("    raise")
+        text.line("except Exception as error:")
+        text.line(f"    if {text.name(program)}.repeatable:")
+        text.line("        raise Failed from error")
+        text.line("    raise")
+        for end, lines in enumerate(self.left):
+            if self.several:
+                text.line(f"if end == {end}:")
+            for line in lines:
+                text.line(f"    {line}" if self.several else line)
+
+    def named(self, node: Any) -> str:
+        """A new name for a node's value."""
+        self.names[node] = f"v{next(self.count)}"
+        return self.names[node]
+
+    def segment(self, segment: Segment, indent: str) -> None:
+        """The lines of a segment and of what comes after it."""
+        text = self.text
+        if not segment.early:
+            self.end(segment, indent)
+            return
+        for node in segment.steps:
+            function, args, kwargs = text.name(node.target), node.args, node.kwargs
+            given = [self.value(arg) for arg in args]
+            given += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
+            text.line(f"{indent}{self.named(node)} = {function}({', '.join(given)})")
+        assert segment.decision is not None
+        answer = self.names[segment.decision.node]
+        for position, (known, child) in enumerate(segment.children):
+            asked = f"{answer} is {known}"
+            if type(known) is not bool:
+                asked = f"{text.name(same)}({text.name(known)}, {answer})"
+            text.line(f"{indent}{'elif' if position else 'if'} {asked}:")
+            self.segment(child, indent + "    ")
+        text.line(f"{indent}else:")
+        text.line(f"{indent}    raise Unseen")
+
+    def value(self, argument: Any) -> str:
+        """An argument of a function of numbers."""
+        if isinstance(argument, Node):
+            return self.names[argument]
+        if type(argument) in (tuple, list):
+            items = "".join(f"{self.value(item)}, " for item in argument)
+            return f"({items})" if type(argument) is tuple else f"[{items}]"
+        if type(argument) is slice:
+            limits = (argument.start, argument.stop, argument.step)
+            return f"slice({', '.join(map(self.value, limits))})"
+        return self.text.name(argument)
+
+    def end(self, segment: Segment, indent: str) -> None:
+        """The call of the graph; what stands behind all that may fail is kept for then."""
+        text, leaf = self.text, segment.leaf
+        assert leaf is not None
+        lines: list[str] = []
+        self.lines = lines
+        for new, old in leaf.aliases.items():  # of a capture that shares the beginning
+            if old in self.names:
+                self.names[new] = self.names[old]
+        self.env = False
         self.run(segment)
-        text.line(f"{text.name(program)}.calls += 1")
-        mark = len(text.lines)
+        lines.append(f"{text.name(self.program)}.calls += 1")
+        mark = len(lines)
         joint = leaf.joint
         if joint is not None and joint.freed and joint.fresh:
             outs, ins = (self.row(map(self.names.get, part)) for part in (joint.outs, joint.ins))
-            text.line(f"{text.name(freed)}({outs}, {ins})")
+            lines.append(f"{text.name(freed)}({outs}, {ins})")
         elif joint is not None:
             outs, *rest = (
                 self.row(map(self.names.get, part)) for part in (joint.outs, joint.saved, joint.ins)
             )
-            text.line(
-                f"{outs} = {text.name(attached)}({text.name(joint)}, {outs}, {', '.join(rest)})"
-            )
-            mark = len(text.lines)
+            given = ", ".join((text.name(joint), outs, *rest))
+            lines.append(f"{outs} = {text.name(attached)}({given})")
+            mark = len(lines)
         result = self.built(leaf.result)
         values = [self.built(build) for _, build in leaf.effects]
-        written = len(text.lines)
-        for (write, _), value in zip(leaf.effects, values):
-            text.line(self.written(write, value))
-        text.line(f"return {result}")
+        left = [self.written(write, value) for (write, _), value in zip(leaf.effects, values)]
         if self.env:
-            pairs = [f"{text.name(node)}: {self.names[node]}" for node in needed]
-            text.lines.insert(mark, f"env = {{{', '.join(pairs)}}}")
-            written += 1
-        self.guard(program, written)
-
-    def guard(self, program: Program, end: int) -> None:
-        """What is computed up to line ``end`` may fail, before anything is written."""
-        text = self.text
-        body = [f"    {line}" for line in text.lines[:end]]
-        text.scope["Failed"] = Failed
-        text.lines[:end] = [
-            "try:",
-            *body,
-            "except Exception as error:",
-            f"    if {text.name(program)}.repeatable:",
-            "        raise Failed from error",
-            "    raise",
-        ]
+            wanted = {*leaf.needs(), *(new for new in leaf.aliases if new in self.names)}
+            pairs = [f"{text.name(node)}: {self.names[node]}" for node in wanted]
+            lines.insert(mark, f"env = {{{', '.join(pairs)}}}")
+        if self.several:
+            lines.append(f"end = {len(self.left)}")
+        self.left.append([*left, f"return {result}"])
+        for line in lines:
+            text.line(indent + line)
 
     def input(self, origin: Origin) -> str:
         kind, place = origin.kind, origin.place
@@ -211,11 +281,9 @@ class _Caller:
         """The call of the graph, below autograd and autocast."""
         text = self.text
         given = "".join(f"{self.names[node]}, " for node in segment.inputs)
-        for node in segment.outputs:
-            self.names[node] = f"v{len(self.names)}"
-        made = "".join(f"{self.names[node]}, " for node in segment.outputs) or "_"
-        text.scope |= {"masked": call_masked, "run": segment.run}
-        text.line(f"{made} = masked(run, ({given}), {OFF})")
+        made = "".join(f"{self.named(node)}, " for node in segment.outputs) or "_"
+        run = text.name(segment.later(self.program.compiler))
+        self.lines.append(f"{made} = {text.name(call_masked)}({run}, ({given}), {OFF})")
 
     def row(self, parts: Iterable[Any]) -> str:
         return f"({''.join(f'{part}, ' for part in parts)})"
@@ -229,8 +297,8 @@ class _Caller:
         if isinstance(build, Row) and build.kind is tuple and all(map(_plain, build.parts)):
             return self.row(map(self.built, build.parts))
         self.env = True
-        name = f"b{len(self.text.lines)}"
-        self.text.line(f"{name} = {self.text.name(build)}(env)")
+        name = f"b{next(self.count)}"
+        self.lines.append(f"{name} = {self.text.name(build)}(env)")
         return name
 
     def written(self, write: Any, value: str) -> str:

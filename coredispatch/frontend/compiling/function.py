@@ -108,7 +108,7 @@ class CompiledFunction:
                     try:
                         return ready.call(leaves, [])
                     except Unseen:
-                        break
+                        continue
                     except Failed as failed:
                         error = failed.__cause__
                     return self._failed(error, args, kwargs)
@@ -151,26 +151,26 @@ class CompiledFunction:
             programs = self.programs.get(key)
         except RecursionError:  # an argument that holds itself, or is as deep as Python goes
             return self._eagerly(args, kwargs)
-        error: BaseException | None = None
-        if programs is not None:
-            for i, program in enumerate(programs):
-                if program.guards.hold(given.leaves):
-                    if i:
-                        programs.insert(0, programs.pop(i))
-                    self.prepare(program, modes, given, args, kwargs)
-                    try:
-                        result = execute(program, given.leaves, given.containers)
-                    except Unseen:
-                        return self._capture(key, given, args, kwargs, program)
-                    except Failed as failed:
-                        error = failed.__cause__
-                        break
-                    if program.ready:
-                        self.prefer(program.ready)
-                    return result
-            else:
-                return self._capture(key, given, args, kwargs, None)
-            return self._failed(error, args, kwargs)
+        unseen: Program | None = None
+        for program in [] if programs is None else [*programs]:
+            if not program.guards.hold(given.leaves):
+                continue
+            self.prepare(program, modes, given, args, kwargs)
+            try:
+                result = execute(program, given.leaves, given.containers)
+            except Unseen:  # another one may know this answer: everything is as it was
+                unseen = unseen or program
+                continue
+            except Failed as failed:
+                return self._failed(failed.__cause__, args, kwargs)
+            if programs and program is not programs[0]:
+                programs.remove(program)
+                programs.insert(0, program)
+            if program.ready:
+                self.prefer(program.ready)
+            return result
+        if unseen is not None:
+            return self._capture(key, given, args, kwargs, unseen)
         return self._capture(key, given, args, kwargs, None)
 
     def prepare(self, program: Program, modes: Any, given: Arguments, args: Any, kw: Any) -> None:
@@ -302,7 +302,6 @@ class CompiledFunction:
     def _explain(self, key: Any, given: Arguments) -> bool:
         """Note why there is no program for a call; whether a number became an input."""
         found = False
-        total = sum(map(len, self.programs.values()))
         if key in self.programs:
             program = self.programs[key][0]
             for record in program.guards.changed():
@@ -316,14 +315,20 @@ class CompiledFunction:
             self.recompilations.append(self._difference(key))
             if self.dynamic is not False and not self.plain:
                 found = self._moved(given)
-        if total >= SETTINGS.recompile_limit and total:
-            self.given_up = (
-                f"{total} programs were captured (config.recompile_limit), the last because "
-                f"{self.recompilations[-1] if self.recompilations else 'of new arguments'}"
-            )
-            if self.fullgraph or SETTINGS.fail_on_recompile_limit_hit:
-                raise Unsupported(self.given_up)
+        self._too_many(self.recompilations[-1] if self.recompilations else "of new arguments")
         return found
+
+    def _too_many(self, why: str) -> bool:
+        """Whether there are as many programs as there may be: from now on Python runs."""
+        total = sum(map(len, self.programs.values()))
+        if not total or total < SETTINGS.recompile_limit:
+            return False
+        self.given_up = (
+            f"{total} programs were captured (config.recompile_limit), the last because {why}"
+        )
+        if self.fullgraph or SETTINGS.fail_on_recompile_limit_hit:
+            raise Unsupported(self.given_up)
+        return True
 
     def _difference(self, key: Any) -> str:
         modes, arguments = next(reversed(self.programs))
@@ -390,6 +395,8 @@ class CompiledFunction:
             known.compile(compiler, examples)
             program = known
         else:
+            if known is not None and self._too_many("values that it looks at differ"):
+                return None
             program = Program(key, capture)
             program.compile(compiler, examples)
             self.programs.setdefault(key, []).insert(0, program)

@@ -18,7 +18,7 @@ from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.passes.common import repeatable
 from coredispatch.plugin import DType, Value, to_raw
 
-__all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "segmented"]
+__all__ = ["Failed", "Leaf", "Program", "Segment", "Unseen", "same", "segmented"]
 
 
 #: so many tensors, and elements, that a program writes are copied in each call, for an error in it
@@ -111,14 +111,25 @@ class Segment:
             self.run = compiled(compiler, self.graph, [env[node] for node in self.inputs])
         return self.run
 
+    def later(self, compiler: Any) -> Callable[..., Any]:
+        """The graph as a function that is compiled in its first call."""
+
+        def run(*values: Any) -> Any:
+            if self.run is None:
+                assert self.graph is not None
+                self.run = compiled(compiler, self.graph, list(values))
+            return self.run(*values)
+
+        return self.run or run
+
     def child(self, answer: Any) -> Segment | None:
         """What follows this answer."""
-        return next((segment for known, segment in self.children if _same(known, answer)), None)
+        return next((segment for known, segment in self.children if same(known, answer)), None)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same, a, b))
     return equal(a, b)
 
 

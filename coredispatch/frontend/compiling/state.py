@@ -23,7 +23,12 @@ import numpy as np
 from coredispatch.frontend.compiling.appending import only_appended
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
-from coredispatch.frontend.compiling.classes import by_user, class_names, python_class
+from coredispatch.frontend.compiling.classes import (
+    by_user,
+    class_names,
+    extends_library,
+    python_class,
+)
 from coredispatch.frontend.compiling.code_names import (
     codes,
     global_names,
@@ -459,8 +464,8 @@ class State:
             self._named(value, how)
             return
         ours = of_library(cls)
-        if ours and isinstance(value, Optimizer):
-            self.walk(cls, cls.__name__)
+        if isinstance(value, Optimizer):
+            self._named(value, how)
             # What it counts differs in each step: inputs of the graph from the start.
             for state in value.state.values():
                 for key, number in state.items() if isinstance(state, dict) else ():
@@ -483,6 +488,8 @@ class State:
             return
         if python_class(cls):
             self._named(value, how)
+            if extends_library(cls):
+                self._container(vars(value), how)
             return
         if cls.__module__ == "functools" and cls.__name__ == "partial":
             for part in (value.func, value.args, value.keywords):
@@ -555,7 +562,8 @@ class State:
                 self.record("keys", members, None, f"the attributes of {how}")
                 own = _OWN_KEYS | set(members.get("_parameter_names", ()))
                 own |= set(members.get("_buffer_names", ())) | set(members.get("_module_names", ()))
-                whole = not by_user(type(holder)) or self.all_names
+                kind = type(holder)
+                whole = not by_user(kind) or extends_library(kind) or self.all_names
                 wanted = set(members) if whole else (own | names) & members.keys()
             elif self.all_names:  # new ones count, too
                 self.record("keys", members, None, f"the attributes of {how}")

@@ -111,7 +111,8 @@ class MultiStepLR(LRScheduler):
     def get_lr(self) -> list[float]:
         """The rates."""
         _warn_get_lr_called_within_step(self)
-        times = self.milestones.get(self.last_epoch, 0)
+        # Compared one by one: a captured program has a number here that differs in each call.
+        times = sum(n for at, n in self.milestones.items() if at == self.last_epoch)
         return self._scaled(self.gamma**times) if times else self._current()
 
     def _get_closed_form_lr(self) -> list[float]:
