@@ -22,12 +22,12 @@ def lint(graph: Graph) -> None:
     """
     seen: dict[Node, None] = {}
     names: set[str] = set()
-    body = False
+    body = ended = False
     for node in graph.nodes:
         _require(node.graph is graph, f"{node.name!r} belongs to another graph")
         _require(node.name not in names, f"the name {node.name!r} stands for two nodes")
         _require(node.op != "placeholder" or not body, f"the input {node.name!r} is not in front")
-        _require(not any(n.op == "output" for n in seen), f"{node.name!r} comes after the output")
+        _require(not ended, f"{node.name!r} comes after the output")
         check_target(node.op, node.target)
         found: dict[Node, None] = {}
         map_arg((node.args, node.kwargs), found.setdefault)
@@ -44,6 +44,7 @@ def lint(graph: Graph) -> None:
         names.add(node.name)
         seen[node] = None
         body = body or node.op != "placeholder"
+        ended = ended or node.op == "output"
     root = graph.owning_module
     if root is not None:
         _attributes(graph, root)
