@@ -239,12 +239,27 @@ def test_texts_with_formats() -> None:
         assert scripted(*args) == formats(*args)
 
 
+def grows(xs: list[int], ys: dict[str, list[int]], zs: list[int] | None) -> list[int]:
+    xs.append(1)
+    ys["a"].append(2)
+    ys["b"] = [3]
+    if zs is not None:
+        zs.append(4)
+    return xs
+
+
+def test_lists_and_dicts_of_a_caller_are_copied() -> None:
+    xs, ys, zs = [0], {"a": [0]}, [0]
+    assert cd.jit.script(grows)(xs, ys, zs) == [0, 1]
+    assert (xs, ys, zs) == ([0], {"a": [0]}, [0])
+
+
 def test_parts_of_lists_are_assigned() -> None:
     scripted = cd.jit.script(parts)
     for n in (1, 2, 4):
         given, wanted = [1, 2, 3, 4], [1, 2, 3, 4]
         assert scripted(given, n) == parts(wanted, n)
-        assert given == wanted
+        assert given == [1, 2, 3, 4]  # the program has a list of its own
 
     def wrong(xs: list[int]) -> list[int]:
         xs[1:] = 3  # type: ignore[call-overload]

@@ -49,7 +49,10 @@ class Signature:
         self.open = any(name.startswith("*") for name in self.names)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments in order, converted where TorchScript converts them."""
+        """The arguments in order, converted where TorchScript converts them.
+
+        As there, lists and dicts are copied: what the program does to them its caller does not see.
+        """
         if self.open:
             return args
         if kwargs or len(args) != self.count:
@@ -181,17 +184,14 @@ def _elements(value: Any, inner: Check) -> Any:
     if not isinstance(value, (list, tuple)):
         return _WRONG
     found = [inner(item) for item in value]
-    if any(item is _WRONG for item in found):
-        return _WRONG
-    same = isinstance(value, list) and all(a is b for a, b in zip(found, value))
-    return value if same else found
+    return _WRONG if any(item is _WRONG for item in found) else found
 
 
 def _entries(value: Any, key: Check, inner: Check) -> Any:
     if not isinstance(value, dict):
         return _WRONG
-    wrong = any(key(k) is _WRONG or inner(v) is _WRONG for k, v in value.items())
-    return _WRONG if wrong else value
+    found = {key(k): inner(v) for k, v in value.items()}
+    return _WRONG if _WRONG in found or any(v is _WRONG for v in found.values()) else found
 
 
 def _tuple(value: Any, inner: list[Check]) -> Any:

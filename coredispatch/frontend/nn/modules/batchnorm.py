@@ -116,12 +116,13 @@ class _BatchNorm(_NormBase):
         self._check_input_dim(input)
         momentum = 0.0 if self.momentum is None else self.momentum
         mean, var = self.running_mean, self.running_var
-        if self.training and self.num_batches_tracked is not None:
+        tracks = self.training and self.track_running_stats
+        if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked)
         by_batch = self.training or (mean is None and var is None)
-        if self.training and not self.track_running_stats:
+        if self.training and not tracks:
             mean = var = None
         return _batch_norm(input, mean, var, self.weight, self.bias, by_batch, momentum, self.eps)
 
@@ -182,12 +183,13 @@ class SyncBatchNorm(_BatchNorm):
 
         self._check_input_dim(input)
         momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.num_batches_tracked is not None:
+        tracks = self.training and self.track_running_stats
+        if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked)
         kept = (self.running_mean, self.running_var)
-        running = kept if self.training and self.track_running_stats else None
+        running = kept if tracks else None
         return synchronized_batch_norm(
             input, running, self.weight, self.bias, momentum, self.eps, group
         )
