@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from . import freezing as freezing
     from . import frontend as frontend
     from . import fusion as fusion
-    from . import library as library
     from . import markers as markers
     from . import module_hooks as module_hooks
     from . import overloads as overloads

@@ -67,7 +67,10 @@ class Transformer(Interpreter):
         result = super().run()
         if result is not None:
             strip = lambda a: a.node if isinstance(a, Proxy) else a  # noqa: E731
-            self.new_graph.output(map_aggregate(result, strip))
+            made = self.new_graph.output(map_aggregate(result, strip))
+            output = self.module.graph.output_node()
+            if output is not None:
+                made.meta = dict(output.meta)
         return GraphModule(self.module, self.new_graph, type(self.module).__name__)
 
 

@@ -9,3 +9,4 @@ publish(__name__)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import shape_prop as shape_prop
+    from . import split_module as split_module
