@@ -48,9 +48,11 @@ def _require_elements(shape: Any, dim: Any) -> None:
 
 
 def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
-    """The gradient shared evenly among the elements that attain the extremum."""
+    """The gradient shared evenly among the elements that attain the extremum: NaN is one."""
     shape = x.shape
     mask = comparison.eq(x, spread(out, shape, dim, keepdim))
+    if x.dtype.is_floating_point:  # where there is a NaN, the extremum is NaN, which equals nothing
+        mask = comparison.logical_or(mask, comparison.isnan(x))
     share = div(grad, sum(mask, dim, keepdim))
     return comparison.where(mask, spread(share, shape, dim, keepdim), 0)
 
