@@ -354,10 +354,16 @@ class Program:
         return undo
 
 
+#: operators that take any integers, as counters of steps and batches meet them
+_TAKE_ALL = frozenset(
+    "add sub mul neg abs eq ne lt le gt ge where sum clone copy zero fill".split()
+)
+
+
 def _may_fail(node: Node) -> bool:
     """Whether the values that an operator gets may be refused: indices, singular matrices."""
     op = operator_of(node)
-    if op is None:
+    if op is None or op.name.rstrip("_") in _TAKE_ALL:
         return False
     if "linalg" in op.namespaces or op.plugin.startswith("library "):
         return True
