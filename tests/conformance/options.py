@@ -15,13 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from .templates import named
+from .templates import DIMS, named
+from .templates import changed as renamed_arguments
 
-__all__ = ["Row", "covered", "levels"]
+__all__ = ["POINTS", "TURNED", "Row", "covered", "levels"]
 
 #: parameters that are no options: they say what is made, and where
 NO_OPTIONS = frozenset(("Tensor", "list[Tensor]", "DType", "Device", "Generator", "Index"))
 NOT_VARIED = frozenset(("memory_format", "device", "inplace", "non_blocking", "equation", "sparse"))
+#: name of the factor that says how an equation is spelled, and its levels
+SPELLED, SPELLINGS = "#spelled", ("own", "capitals", "implicit")
+#: letters in the place of those of an equation: their order is neither that of the places nor that
+#: of capitals and small letters
+LETTERS = "bAdCaBfEcDhGeFgHjIkJ"
 #: values of an option per dimension, the first dimensions' first: turned around for the next level
 PER_DIMENSION: dict[str, tuple[int, ...]] = {
     "kernel_size": (2, 3, 1),
@@ -54,22 +60,27 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "value": (0, -1.5, 2.5),
     "p": (0, 1, 2.5),
     "ignore_index": (2, 0),
+    "side": ("left", "right"),
+    "q": (0.5, 0.15625, 0, 1),
+    # The other modes may multiply, which near points far out do not survive.
+    "compute_mode": ("donot_use_mm_for_euclid_dist",),
     "threshold": (0.5, 1),  # which the samples' numbers pass
 }
 #: values of a ``dim`` that takes several
-SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0))
+SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0), (-1, -3, -2))
 #: name of the factor that changes what index arrays hold, and its levels
 INDICES = "#indices"
-#: name of the factor that says how the samples were filled
+#: name of the factor that says how the samples were filled, and those of its levels that mean more
 FILLED = "#filled"
-#: name of the factor that says how many dimensions the arrays have: none to two, three or more
+TURNED, POINTS = "transposed, with ties", "halves, borders and ends"
+#: name of the factor that says how many dimensions the arrays have: none or one, two, more
 RANK = "#rank"
 #: name of the factor that says what an index consists of
 INDEXED = "#indexed"
 #: the level of a tensor that may be left out: it is given
 GIVEN = "#given"
-MOST = 6  # values of one option
-TRIES, ROWS = 130, 36  # candidates and calls of one operator
+MOST = 7  # values of one option
+TRIES, ROWS = 150, 42  # candidates and calls of one operator
 
 
 class Row:
@@ -78,6 +89,7 @@ class Row:
     def __init__(self, sample: Any, chosen: dict[str, Any]) -> None:
         self.sample = sample
         self.chosen = chosen
+        self.filled = ""  # how the sample was filled
         self.lenient = chosen.get(INDICES) in ("negative", "both", "int32")
 
     @property
@@ -131,7 +143,10 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
     for param in op.schema.params:
         name = param.name
         if param.kind == "DType" and param.default is None and not op.factory:
-            found[name] = [None, widest]
+            if op.mutates:  # what is written to keeps its dtype
+                continue
+            whole = [] if widest.kind == "c" else [np.dtype(np.int64)]
+            found[name] = [None, widest, *whole]
             continue
         if param.kind in NO_OPTIONS or name in NOT_VARIED:
             if param.kind == "Tensor" and param.default is None:
@@ -157,6 +172,8 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
         found[name] = [*known.values()][:MOST]
     if any(a.dtype == np.int64 for a in arrays) and any(a.dtype.kind in "fcV" for a in arrays):
         found[INDICES] = ["own", "repeated", "negative", "both", "int32"]
+    if any(param.name == "equation" for param in op.schema.params):
+        found[SPELLED] = [*SPELLINGS]
     return {name: values for name, values in found.items() if values}
 
 
@@ -189,7 +206,24 @@ def _with(op: Any, sample: Any, chosen: dict[str, Any]) -> Any:
             if given or len(args) <= len(sample.args):
                 least = len(args)
     changed = type(sample)(*args[:least], **kwargs)
+    changed = _respelled(op, changed, chosen.get(SPELLED, "own"))
     return _reindexed(changed, chosen.get(INDICES, "own"))
+
+
+def _respelled(op: Any, sample: Any, how: str) -> Any:
+    """The sample with other letters in its equation, and without an arrow where it is implicit."""
+    if how == "own":
+        return sample
+
+    def spell(name: str, value: Any) -> Any:
+        if name != "equation" or not isinstance(value, str):
+            return value
+        used = dict.fromkeys(c for c in value if c.isalpha())
+        letters = dict(zip(used, LETTERS, strict=False))
+        spelled = "".join(letters.get(c, c) for c in value)
+        return spelled.partition("->")[0] if how == "implicit" else spelled
+
+    return renamed_arguments(op, sample, spell)
 
 
 def _reindexed(sample: Any, how: str) -> Any:
@@ -272,10 +306,11 @@ def covered(
                 if name not in chosen and rng.random() < 0.5:
                     chosen[name] = others[int(rng.integers(len(others)))]
         row = Row(_with(op, base, chosen), _changes(own, chosen))
+        row.filled = how
         lacking = any(v is GIVEN and own[n] is None for n, v in chosen.items())
         if not lacking and accepts(row.sample):
             rows.append(row)
-            full = {**own, INDICES: "own", **chosen}
+            full = {**own, INDICES: "own", SPELLED: "own", **chosen}
             full = {n: GIVEN if isinstance(v, np.ndarray) else v for n, v in full.items()}
             keys = {(n, _key(full[n])) for n in space if n in full and _plain(full[n])}
             for pair in [p for p in missing if keys.issuperset(p)]:
@@ -292,7 +327,7 @@ def covered(
 
 
 def _strided(op: Any, samples: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
-    """The samples, those that were filled another way than the first with strided arrays only.
+    """The samples, those that were :data:`TURNED` with strided arrays only.
 
     An array that is contiguous there gets its first dimension innermost in memory. Operators that
     look at how memory lies keep the first way.
@@ -307,8 +342,9 @@ def _strided(op: Any, samples: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
     plain = [(s, how) for s, how in samples if how == samples[0][1]]
     if op.name in BY_MEMORY:
         return plain
-    other = [(s.map(columns_first), how) for s, how in samples if how != samples[0][1]]
-    return plain + [(s, how) for s, how in other if not _contiguous(s)]
+    other = [(s.map(columns_first), how) for s, how in samples if how == TURNED]
+    rest = [(s, how) for s, how in samples if how not in (samples[0][1], TURNED)]
+    return plain + [(s, how) for s, how in other if not _contiguous(s)] + rest
 
 
 def _contiguous(sample: Any) -> bool:
@@ -317,11 +353,24 @@ def _contiguous(sample: Any) -> bool:
     return all(found)
 
 
-def _rank(op: Any, sample: Any) -> str:
-    """The level of :data:`RANK` that a sample has."""
+def _dims(sample: Any) -> int:
+    """How many dimensions the arrays of a sample have at most."""
     dims: list[int] = []
     sample.map(lambda a: dims.append(a.ndim) or a)
-    return "many" if max(dims, default=0) > 2 else "few"
+    return max(dims, default=0)
+
+
+def _deepest(chosen: dict[str, Any]) -> int:
+    """How many dimensions there must be for those that the options name."""
+    named_dims = [v for n, v in chosen.items() if n in DIMS]
+    flat = [d for v in named_dims for d in (v if isinstance(v, tuple) else (v,))]
+    return max((d + 1 if d >= 0 else -d for d in flat if type(d) is int), default=0)
+
+
+def _rank(op: Any, sample: Any) -> str:
+    """The level of :data:`RANK` that a sample has."""
+    most = _dims(sample)
+    return "many" if most > 2 else "two" if most == 2 else "one"
 
 
 def _indexed(op: Any, sample: Any) -> str:
@@ -358,6 +407,7 @@ def _base(
             for n, v in chosen.items()
             if n in own
         )
+        alike -= 9 * (_deepest(chosen) > _dims(sample))
         # None for an optional tensor says nothing where there was none.
         return alike + float(rng.random())
 

@@ -84,6 +84,7 @@ class Reference:
         self._given = sample
         self.sample = self._promoted(sample)
         self.function = self._function()
+        self.finest = np.inf  # the spacing at 1 of the dtype that is computed in, where known
         self.determined = None if op.tolerance is None else op.tolerance.determined
 
     @cached_property
@@ -181,8 +182,9 @@ class Reference:
             if not is_float(array) and array.dtype.kind != "c":
                 return array
             values = wide(array)
+            unit = min(_unit(array.dtype), self.finest)
             # An infinity stays: moved towards zero it would be NaN, and nothing be asserted of it.
-            step = np.where(np.isfinite(values), np.abs(values), 0.0) * _unit(array.dtype) * units
+            step = np.where(np.isfinite(values), np.abs(values), 0.0) * unit * units
             if direction > 1:
                 step = step * rng.choice((-1.0, 1.0), values.shape)
             return values - step if direction == 1 else values + step

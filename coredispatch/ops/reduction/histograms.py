@@ -130,6 +130,7 @@ def _reference(self: Any, bins: int, *, range: Any = None, weight: Any = None,
     reference=_reference,
     samples=lambda make: (
         Sample(make((17,)), 4, range=(-2.5, 2.5)),
+        Sample(make((17,)), 4, range=(-2.5, 2.5), weight=make.positive((17,))),
         Sample(make((3, 5)), 5, range=(-1.0, 1.5)),
         Sample(np.round(make((12,)) * 2), 4, range=(-4.0, 4.0), density=True),
     ),

@@ -229,6 +229,8 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
         Sample(make((3, 5)), 2),
         Sample(make((3, 5)), 1, 0),
         Sample(make((2, 1))),
+        Sample(make((3, 5)), 1, 1, make((3, 2)), make((3, 1))),
+        Sample(make((3, 3)), 2, 0, make((1, 3)), None),
     ),
     tolerance=conditioned,
 )

@@ -19,6 +19,7 @@ __all__ = ["MODULES", "Check", "check", "find", "load", "plans"]
 MODULES = (
     "values",
     "magnitudes",
+    "everywhere",
     "drawn",
     "arguments",
     "view_inputs",
@@ -55,6 +56,7 @@ MODULES = (
     "speed",
     "exactness",
     "numbers",
+    "ends",
 )
 
 Plan = Callable[[Any, Any], Iterator[Case]]

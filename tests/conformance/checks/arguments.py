@@ -8,6 +8,7 @@ arguments.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ import numpy as np
 import coredispatch as cd
 from coredispatch.registry import CoreDispatchError
 
+from ..bounds import unmoved
 from ..case import Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
-from ..options import Row, covered, levels
+from ..options import POINTS, TURNED, Row, covered, levels
+from ..points import pointed
 from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
+from ..templates import DIMS, Renamed
 from . import check
 from .decompositions import public
 from .drawn import accepts, refused_by_definition
@@ -29,6 +33,10 @@ __all__ = ["rows_of", "small"]
 
 #: elements of the largest array of a sample whose options are varied
 LARGEST = 700
+#: calls with short fractions
+POINTED = 40
+#: size of the dimensions of square arrays
+SIDE = 3
 #: operators that compare what they read with nothing: their results have no reference of values
 PROBED = 8
 
@@ -42,8 +50,15 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     ):
         return
     op = metadata.op
-    if op.factory or not public(op) and op.kind == "composite" and not op.mutates:
+    if op.factory:
         return
+    first = next(iter(_dtypes(metadata)), "")
+    if metadata.native and op.tensors and not (op.mutates or op.view):
+        if first in ("float32", "float64") and first in subject.dtypes:
+            mandatory = first in MANDATORY_DTYPES
+            yield Case(33, op.name, first, variant="points", mandatory=mandatory)
+    if not public(op) and op.kind == "composite" and not op.mutates:
+        return  # its callers check the options
     for number, dtype in enumerate(_dtypes(metadata)):
         if dtype not in subject.dtypes:
             continue
@@ -75,24 +90,66 @@ def small(context: Context, **changes: Any) -> list[Any]:
     return [s for s in context.samples(**changes) if elements(s) <= LARGEST]
 
 
+def _taken(context: Context, sample: Any) -> bool:
+    """Whether the operator's definition takes a call."""
+    try:
+        return context.declares(sample) and bool(accepts(context, context.placed(sample)))
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        return False  # the rules themselves cannot read such a call
+
+
 def rows_of(context: Context) -> list[Row]:
     """Calls in which every two options meet; the report says how many pairs they hold."""
     ties = in_domain(context.op, "ties", "transposed")
     turned = {"layout": "transposed", "distribution": "ties" if ties else "uniform"}
     samples = [(s, "as they come") for s in small(context)]
-    samples += [(s, "transposed, with ties") for s in small(context, **turned)]
+    samples += [(s, TURNED) for s in small(context, **turned)]
     if not levels(context.op, [s for s, _ in samples]):
         return []
 
     def taken(sample: Any) -> bool:
-        try:
-            return context.declares(sample) and bool(accepts(context, context.placed(sample)))
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-            return False  # the rules themselves cannot read such a call
+        return _taken(context, sample)
 
+    samples += [(s, POINTS) for s in pointed(context, small, taken)]
+    samples += [(s, "square") for s in _square(context)]
+    if _modes(context.op) and in_domain(context.op, "offset_mean", "contiguous"):
+        samples += [(s, "far out") for s in small(context, distribution="offset_mean")]
     rows, pairs, whole = covered(context.op, samples, context.rng, taken)
     context.found |= {"pairs": pairs, "pairs_in_all": whole}
     return rows
+
+
+@check(33, plan=_plan, variant="points")
+def points(context: Context) -> None:
+    """Halves, borders, ends and zeros of both signs: on which side they lie is exact."""
+    for sample in pointed(context, small, lambda s: _taken(context, s))[:POINTED]:
+        context.placed(sample)
+        try:
+            result = context.call(context.subject.tensors(sample))
+            context.subject.synchronize()
+        except CoreDispatchError:
+            if context.op.decomposition is None or refused_by_definition(context.op, sample):
+                continue  # such numbers are beyond what the operator takes
+            raise
+        with unmoved():
+            context.close(result, sample)
+    if not context.asserted:
+        raise NotRun("no sample takes short fractions")
+
+
+def _square(context: Context) -> list[Any]:
+    """The samples with dimensions of one size, where an operator is told which of them is meant."""
+    if not any(p.name in DIMS or p.name == "axis" for p in context.op.schema.params):
+        return []
+    try:
+        return small(context, kind=Renamed, sizes=dict.fromkeys(range(2, 20), SIDE))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return []  # the sampler computes with its sizes
+
+
+def _modes(op: Any) -> bool:
+    """Whether an option names a way to compute, which may promise to be accurate."""
+    return any(p.name.endswith("mode") for p in op.schema.params)
 
 
 @check(33, plan=_plan, variant="options")
@@ -108,7 +165,8 @@ def options(context: Context) -> None:
                 continue  # negative indices may be refused; and values, by the definition
             raise
         try:
-            context.close(result, sample)
+            with unmoved() if row.filled == POINTS else nullcontext():
+                context.close(result, sample)
             _in_place(context, sample, result)
         except Failure as error:
             raise Failure(f"{row.what}: {error}") from None

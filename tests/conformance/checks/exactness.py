@@ -159,7 +159,18 @@ def _to_convert(source: str, target: str, seed: int) -> Any:
         whole = nearest(np.concatenate([wide, near, [0.0, 1.5, 2.5, 0.999]]), own)
         return whole[np.abs(whole) <= top * 0.995].astype(own)
     middle = other if other.kind in "fV" and other.itemsize <= own.itemsize else own
-    return nearest(doubles_between(middle, seed), own).astype(own)
+    return np.concatenate([nearest(doubles_between(middle, seed), own).astype(own), _payloads(own)])
+
+
+def _payloads(dtype: Any) -> Any:
+    """NaN of both signs, with all sorts of bits in the mantissa: all, the first, the last, most."""
+    digits = {2: 7 if dtype.kind == "V" else 10, 4: 23, 8: 52}[dtype.itemsize]
+    width = 8 * dtype.itemsize
+    infinity = ((1 << (width - 1 - digits)) - 1) << digits
+    mantissas = (2**digits - 1, 2 ** (digits - 1), 1, 2 ** (digits - 1) - 1, 5)
+    signs = (0, 1 << (width - 1))
+    bits = [infinity | mantissa | sign for mantissa in mantissas for sign in signs]
+    return np.array(bits, np.dtype(f"u{dtype.itemsize}")).view(dtype)
 
 
 def _halves(power: int) -> list[int]:

@@ -25,8 +25,9 @@ from . import check
 from .drawn import BY_MEMORY
 from .values import arrays_of, in_domain
 
-#: dtypes that are asked; of a composite the two that kernels of their own are written for
+#: dtypes that are asked; of a composite those that kernels of their own are written for
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8", "complex64")
+OF_COMPOSITES = ("float32", "float64", "float16", "complex64")
 #: numbers in the place of an operand, for which kernels have short cuts; but for a half, as whose
 #: power some take the square root, of -0 and of minus infinity as well
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.25, -1.5, np.inf, -np.inf, np.nan)
@@ -40,6 +41,9 @@ CALLS = 6
 FREE = ("__call__", "positive", "float")
 #: operators by way of a difference, which is infinite for two numbers of opposite signs
 BETWEEN = ("lerp",)
+#: operators of complex numbers that give a number of the dtype wherever there is one, but for the
+#: last few of its range
+SCALED = ("add", "sub", "mul", "div", "reciprocal")
 #: operators whose results are whole quotients
 QUOTIENTS = ("floor_divide", "trunc_divide")
 #: operators that are undefined for some integers: division by zero, shifts beyond the width
@@ -52,13 +56,15 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     op = metadata.op
     if not op.tensors or op.view or op.mutates or op.random or op.factory:
         return
-    if op.name in (*BY_MEMORY, *BETWEEN):
+    if op.name in (*BY_MEMORY, *BETWEEN) or "with_indices" in op.name:  # windows need two dims
         return
     if not in_domain(op, "special", "contiguous"):
         return
-    for dtype in DTYPES[:2] if op.kind == "composite" else DTYPES:
+    for dtype in OF_COMPOSITES if op.kind == "composite" else DTYPES:
         if dtype == "complex64" and not metadata.elementwise:
             continue  # a sum may leave the range on the way
+        if dtype == "complex64" and op.kind == "composite" and op.name not in SCALED:
+            continue  # and so may what a decomposition computes
         if dtype in metadata.dtypes and dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
             yield Case(8, op.name, dtype, variant="magnitudes", mandatory=mandatory)
@@ -86,7 +92,9 @@ def _special(dtype: Any, positive: bool) -> Any:
     return np.array([np.nan, 0.0, -0.0, *sizes, *(-n for n in sizes)]).astype(dtype)
 
 
-def _numbers(dtype: Any, count: int, positive: bool, rng: np.random.Generator) -> Any:
+def _numbers(
+    dtype: Any, count: int, positive: bool, rng: np.random.Generator, margin: float = 0.0
+) -> Any:
     """Numbers of either sign, their exponents even over the range or where functions turn."""
     if dtype.kind in "iu":
         bits = rng.integers(0, dtype.itemsize * 8 - (dtype.kind == "i"), count)
@@ -97,19 +105,23 @@ def _numbers(dtype: Any, count: int, positive: bool, rng: np.random.Generator) -
     if dtype.kind == "c":
         found = np.empty(count, dtype)
         found.real, found.imag = (
-            _numbers(found.real.dtype, count, positive, rng) for _ in range(2)
+            _numbers(found.real.dtype, count, positive, rng, margin) for _ in range(2)
         )
         return found
     info = limits(dtype)
     least, most = (float(np.log2(float(n))) for n in (info.smallest_normal, info.max))
+    least, most = least + margin, most - margin
     near = rng.uniform(-TURNS, TURNS, count)
     exponents = np.where(rng.random(count) < 0.6, near, rng.uniform(least, most, count))
     signs = 1.0 if positive else rng.choice((-1.0, 1.0), count)
     with np.errstate(all="ignore"):
-        return (signs * np.exp2(exponents)).astype(dtype)
+        found = (signs * np.exp2(exponents)).astype(dtype)
+    # Where many functions end, or have a pole: on both sides of 1, as near as there are numbers.
+    steps = np.exp2(-rng.uniform(1, -np.log2(float(info.eps)), count)) * rng.choice((-1, 1), count)
+    return np.where(rng.random(count) < 0.1, (signs * (1 + steps)).astype(dtype), found)
 
 
-def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[Any] | None:
+def _arrays(op: Any, template: Template, dtype: Any, rng: np.random.Generator) -> list[Any] | None:
     """New arrays for a sample's, of one dimension; None where one of them has a meaning."""
     requests = [template.requests.get(id(a)) for a in template.arrays]
     if not template.whole or any(a.ndim == 0 for a in template.arrays):
@@ -119,11 +131,13 @@ def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[An
     ]
     if not any(free) or any(r is not None and r.points for r in requests):
         return None
-    if dtype.kind == "c" and len(requests) > 1:
+    if dtype.kind == "c" and len(requests) > 1 and op.name not in SCALED:
         return None  # of two complex numbers what is computed on the way may overflow
     # Numbers are positive for the sake of integers: zero divides nothing there.
     kept = [dtype.kind in "iu" and r is not None and r.method == "positive" for r in requests]
     chosen = [_special(dtype, positive) for positive in kept]
+    if dtype.kind == "c" and op.name in SCALED:  # zeros and the largest numbers leave the range
+        chosen = [c[:1] for c in chosen]
     pairs = list(itertools.product(*(range(len(c)) for c in chosen[:2])))
     rng.shuffle(pairs)
     found = []
@@ -134,7 +148,7 @@ def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[An
             continue
         positive = kept[i]
         places = [p[i] for p in pairs] if i < 2 else rng.integers(0, len(special), len(pairs))
-        many = _numbers(dtype, COUNT, positive, rng)
+        many = _numbers(dtype, COUNT, positive, rng, 4.0 if op.name in SCALED[3:] else 0.0)
         if i:  # some are near the first array's
             first = found[0][len(pairs) :]
             near = (rng.random(COUNT) < 0.2) & (first > 0 if positive else first == first)
@@ -172,7 +186,7 @@ def _calls(context: Context) -> Iterator[Any]:
         options = repr([(n, v) for n, v in named(context.op, template.sample) if not _held(v)])
         if options in seen or len(seen) == CALLS:
             continue
-        made = _arrays(template, context.make().dtype, rng)
+        made = _arrays(context.op, template, context.make().dtype, rng)
         if made is None:
             continue
         seen.add(options)

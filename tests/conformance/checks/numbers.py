@@ -53,6 +53,18 @@ def _free(param: Any) -> bool:
     return bool(numeric) and param.name != "correction"
 
 
+def _plain(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _near(array: Any) -> Any:
+    """Integers around the long number, which are one double, or two."""
+    if array.dtype != np.int64:
+        return array
+    steps = np.arange(array.size).reshape(array.shape) % 5 - 2
+    return (WIDE + steps).astype(np.int64)
+
+
 def _longer(value: Any, dtype: Any) -> Any:
     """A number near ``value`` that needs all of the dtype's digits; None where there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -72,7 +84,9 @@ def numbers(context: Context) -> None:
     for sample in context.samples():
         if elements(sample) > LARGEST:
             continue
-        given = dict(named(op, sample))
+        # A default is a number as any other; that of one number is 1, or 0.
+        defaults = {p.name: p.default for p in op.schema.params if _plain(p.default)}
+        given = {**defaults, **dict(named(op, sample))}
         for param in op.schema.params:
             name = param.name
             other = _longer(given.get(name), dtype) if _free(param) else None
@@ -81,6 +95,8 @@ def numbers(context: Context) -> None:
             longer = with_argument(op, sample, name, other)
             longer = context.placed(type(longer)(*longer.args, **{**longer.kwargs, **own}))
             done[name] = done.get(name, 0) + _judged(context, longer)
+            if dtype.kind == "i" and context.metadata and context.metadata.elementwise:
+                _judged(context, context.placed(longer.map(_near)))
     if not context.asserted:
         raise NotRun("no sample has a number that may have more digits")
 

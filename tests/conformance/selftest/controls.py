@@ -24,6 +24,8 @@ _FEW = 1000
 
 def _sums_all(raws: Any) -> bool:
     x, dim = raws[0], raws[1] if len(raws) > 1 else None
+    if len(raws) > 3 and raws[3] is not None:
+        return False  # another dtype is summed
     return x.ndim == 1 and x.dtype.kind == "f" and x.size > 0 and (dim is None or dim in ((), 0))
 
 

@@ -27,9 +27,11 @@ from .size_faults import SIZES
 from .state_faults import STATES
 from .stream_faults import DISTRIBUTIONS, STREAMS
 from .stride_faults import STRIDES
+from .value_faults import VALUES as VALUE_FAULTS
 
 __all__ = ["curated"]
 
+_TABLES = (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS, VALUE_FAULTS)
 #: the checks that compare values with the reference
 VALUES = (1, 3, 4, 5, 8, 9)
 _found: list[tuple[Any, dict[str, Any]]] = []
@@ -61,7 +63,7 @@ def curated(subject: Subject) -> list[Mutant]:
     kernels += _of_kernels({**KERNELS, **OPTIONS, **BACKWARD_KERNELS, **DISTRIBUTIONS})
     kernels += [
         Mutant(f"{name} ({details['op']})", mutation=_stateful(make), **details)
-        for table in (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS)
+        for table in _TABLES
         for name, (make, details) in table.items()
     ]
     kernels += layout_faults()

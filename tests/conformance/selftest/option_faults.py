@@ -200,7 +200,7 @@ def multiplied_nan(op: str, name: str, factor: str) -> Any:
 
 def whole_factor(op: str, name: str) -> Any:
     """A factor is truncated to an integer."""
-    return _changed(op, lambda o: {name: int(o[name])})
+    return _changed(op, lambda o: {name: np.trunc(o[name])})
 
 
 def only_one(op: str, name: str) -> Any:
