@@ -47,10 +47,10 @@ __all__ = [
     "growths",
     "lengths",
     "long_lists",
+    "measured",
     "needles",
     "switched",
     "takes",
-    "with_dims",
 ]
 
 #: the length that a dimension is tried with: no sample has it
@@ -249,7 +249,7 @@ def _search(context: Context, dtype: Any, most: int) -> list[Growth]:
                     break
                 if refused[role, renames] > 1:
                     continue
-                tried = _tried(context, trial, make)
+                tried = measured(context, trial, make)
                 if tried is None:
                     refused[role, renames] += 1
                     continue
@@ -345,7 +345,7 @@ def takes(context: Context, sample: Any) -> bool:
     return True
 
 
-def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
+def measured(context: Context, growth: Growth, make: Make) -> Growth | None:
     """The growth with what it costs; None where the op does not take a longer dimension."""
     totals, given, steps = [], [], []
     for size in (PROBE, 2 * PROBE):
@@ -459,8 +459,9 @@ def switched(context: Context, growth: Growth, size: int, make: Make) -> Iterato
         short, long = (growth.sample(context, n, make) for n in (3 * PROBE, size))
         if short is None or long is None:
             return
-        if isinstance(param.default, bool):
-            value: Any = not dict(named(op, short)).get(param.name, param.default)
+        own = dict(named(op, short)).get(param.name, param.default)
+        if isinstance(own, bool):
+            value: Any = not own
         elif param.name in COUNTED:
             value = 2 * PROBE
         else:
@@ -471,8 +472,8 @@ def switched(context: Context, growth: Growth, size: int, make: Make) -> Iterato
                 yield with_argument(op, long, param.name, size // 2 - 1)
 
 
-def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
-    """Calls with lists of many tensors, where the operator takes them; those of one shape first."""
+def long_lists(context: Context, samples: Iterator[Any], count: int = LISTED) -> Iterator[Any]:
+    """Calls with lists of ``count`` tensors, where the operator takes them; of one shape first."""
 
     def shapes(sample: Any) -> int:
         found: set[tuple[int, ...]] = set()
@@ -490,59 +491,12 @@ def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
             if not all(isinstance(item, np.ndarray) for item in value):
                 continue
             args = [*sample.args]
-            args[place] = (value * LISTED)[:LISTED]
+            many = (value * count)[:count]  # no two within reach of each other alike
+            args[place] = [np.roll(a, i + i // 16) if i >= 16 else a for i, a in enumerate(many)]
             longer = type(sample)(*args, **sample.kwargs)
             if cost(context, longer) < LARGEST and takes(context, longer):
                 seen.add(options)  # the next one has another dim
                 yield longer
-
-
-# ---- many dimensions --------------------------------------------------------------------------
-
-
-def with_dims(context: Context, template: Template, ndim: int, make: Make) -> Any:
-    """The sample with dimensions in front, so that there are ``ndim``; None where it is refused."""
-    if not template.whole or not template.arrays:
-        return None
-    most = max(map(len, template.shapes))
-    if most >= ndim or any(0 in shape for shape in template.shapes):
-        return None
-    front = tuple(itertools.islice(itertools.cycle((2, 1, 3, 2)), ndim - most))
-    for chosen in (lambda n, i: True, lambda n, i: n == most, lambda n, i: i == 0):
-        made = {}
-        for i, array in enumerate(template.arrays):
-            request = template.requests[id(array)]
-            grows = chosen(array.ndim, i)
-            pad = (1,) * (most - array.ndim) if grows and i else ()
-            shape = (*front, *pad, *array.shape) if grows else array.shape
-            made[id(array)] = repeated(request, shape, make)
-        sample = template.sample.map(lambda a, made=made: made[id(a)])
-        orders = [_last_dims(context.op, sample, ndim - most, most, fills=f) for f in (True, False)]
-        for moved in (*orders, sample):
-            if cost(context, moved) < LARGEST and takes(context, moved):
-                return moved
-    return None
-
-
-def _last_dims(op: Any, sample: Any, added: int, most: int, *, fills: bool) -> Any:
-    """The call whose named dimensions stay the ones they were, behind ``added`` others.
-
-    ``fills`` says whether where all of them are named, the others are as well.
-    """
-
-    def move(name: str, value: Any) -> Any:
-        if name not in DIMS or isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            return value + added if value >= 0 else value
-        if isinstance(value, (tuple, list)) and all(type(n) is int for n in value):
-            moved = [n + added if n >= 0 else n for n in value]
-            every = len(value) == most > 1 and sorted(n % most for n in value) == [*range(most)]
-            # An order of all dimensions takes the new ones as well, in another order, too.
-            return type(value)([*reversed(range(added)), *moved] if every and fills else moved)
-        return value
-
-    return changed(op, sample, move) if any(n in DIMS for n, _ in named(op, sample)) else sample
 
 
 # ---- what is hidden behind the border of a block ----------------------------------------------

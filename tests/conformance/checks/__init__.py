@@ -51,6 +51,7 @@ MODULES = (
     "hardware",
     "devices",
     "sizes",
+    "blocks",
     "state",
     "many_calls",
     "speed",
