@@ -18,12 +18,14 @@ __all__ = ["MODULES", "Check", "check", "find", "load", "plans"]
 
 MODULES = (
     "values",
+    "no_rows",
     "magnitudes",
     "everywhere",
     "drawn",
     "arguments",
     "view_inputs",
     "view_targets",
+    "operands",
     "kernels",
     "promotion",
     "aliasing",

@@ -15,12 +15,15 @@ from coredispatch.registry.around.devices import reads_anywhere
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
 from ..covering_array import ConfiguredMake
+from ..growth import Filling, cost, growths
 from ..subject import OpMetadata, Subject, numpy_dtype
 from ..templates import templates
 from ..tensor_layouts import layout_of
 from . import check
-from .values import choose_dtypes, shapes_of
+from .values import VALUE_SHAPED, choose_dtypes, shapes_of
 
+#: how long an index is of which the last places are asked, and calls of it
+LATE, LATE_CALLS = 2100, 6
 #: parameters that hold places in another argument
 INDEXED = frozenset(("index", "indices", "target", "padding_idx"))
 
@@ -200,7 +203,8 @@ def places(context: Context) -> None:
             if drawn or names[position] in ("index", "indices"):
                 judged += _judge_places(context, template, position)
         if judged >= 3:
-            return
+            break
+    judged += _late_places(context)
     if not judged:
         raise NotRun("no sample has an index of several elements that is refused anywhere")
 
@@ -228,6 +232,58 @@ def _judge_places(context: Context, template: Any, position: int) -> bool:
             taken = [p for p, refused in refusals.items() if not refused]
             context.expect(not taken, f"index {wrong} is refused, but taken at place {taken[:1]}")
     return found
+
+
+def _late_places(context: Context) -> int:
+    """The same of long index arrays: what is looked at first is not only their beginning."""
+    dtype = numpy_dtype("float32" if context.case.dtype == "-" else context.case.dtype)
+    make, found = Filling(context, dtype=dtype), 0
+    for growth in growths(context, dtype):
+        template = growth.template
+        if not template.whole or found >= LATE_CALLS or context.op.name in VALUE_SHAPED:
+            continue  # of a shape that a large number decides
+        places = [i for i, _ in growth.axes if template.requests[id(template.arrays[i])].points]
+        sample = growth.sample(context, LATE, make) if places else None
+        if sample is None:
+            continue
+        arrays: dict[int, Any] = {}
+        sample.map(lambda a, arrays=arrays: arrays.setdefault(id(a), a))
+        chosen = [*arrays.values()][places[0]]
+        if chosen.size > 20 * LATE or cost(context, sample) > 100 * LATE:
+            continue
+        for wrong in (100_000, -100_000, -1):
+            refused = {
+                at: _refuses(context, _spoilt(sample, chosen, at, wrong))
+                for at in (0, chosen.size // 2, chosen.size - 1)
+            }
+            taken = [at for at, was in refused.items() if not was]
+            found += any(refused.values())
+            context.expect(
+                len(taken) in (0, len(refused)),
+                f"index {wrong} among {chosen.size} is refused, but taken at place {taken[:1]}",
+            )
+    return found
+
+
+def _spoilt(sample: Any, chosen: Any, at: int, wrong: int) -> Any:
+    def change(array: Any) -> Any:
+        if array is not chosen:
+            return array
+        spoilt = np.array(array)
+        spoilt.reshape(-1)[at] = wrong
+        return spoilt
+
+    return sample.map(change)
+
+
+def _refuses(context: Context, sample: Any) -> bool:
+    tensors = context.subject.tensors(context.placed(sample))
+    try:
+        context.op(*tensors.args, **tensors.kwargs)
+        context.subject.synchronize()
+    except CoreDispatchError:
+        return True
+    return False
 
 
 def _works_still(context: Context) -> None:
