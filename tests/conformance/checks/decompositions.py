@@ -130,10 +130,15 @@ def _by_definition(context: Context, tensors: Any) -> Any:
 
 
 def _written(context: Context, tensors: Any, result: Any) -> Any:
-    """The result, or of an operator that returns nothing what it wrote to."""
-    if result is not None:
+    """The result, and what was written to beside it: running statistics, the state of a step."""
+    if result is None:
+        return written_to(context.op, tensors.args, tensors.kwargs)
+    if not context.op.mutates:
         return result
-    return written_to(context.op, tensors.args, tensors.kwargs)
+    known = {id(t) for t in tensors_in(result)}
+    full = positional(context.op, list(tensors.args), tensors.kwargs)
+    beside = [t for t in context.op.schema.written(tuple(full)) if id(t) not in known]
+    return [*tensors_in(result), *beside] if beside else result
 
 
 def _outcome(

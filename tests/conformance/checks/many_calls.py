@@ -46,6 +46,8 @@ SHORT_LIVED = 40
 LARGE, WAYS = 20_000, 3
 #: how often each of three large calls is made, whose results are kept
 LARGE_KEPT = 3
+#: elements along the last dimension of a part of a result that is kept
+PART = 5
 #: samples, their tensors, and the arrays of their results
 Work = list[tuple[Any, Any, list[Any]]]
 
@@ -213,7 +215,41 @@ def _large_calls(context: Context) -> None:
             context.expect(same, f"the result of large call {number + 1} changed with a later one")
         kept.clear()
         del result  # without strided views, what has a live view cannot be written
+        _parts_kept(context, samples, given)
         _rewritten(context, tensors, samples[-1], samples[0])
+
+
+def _parts_kept(context: Context, samples: list[Any], given: list[Any]) -> None:
+    """A part of a large result stays what it was when the result itself is gone.
+
+    Memory that goes back to where it came from with the array that was handed out is still read
+    through its views.
+    """
+    parts = []
+    rounds = LARGE_KEPT + 2  # more than gave memory back before, which may be taken first
+    calls = [*zip(samples, given, strict=True)] * rounds
+    for turn, (sample, tensors) in enumerate(calls):
+        context.sample = sample
+        for tensor in _own_results(context, tensors):
+            if tensor.device.type == "cpu":
+                part = tensor.detach().numpy()[..., :PART]
+            else:
+                part = tensor[..., :PART] if tensor.ndim else tensor
+            parts.append((turn, part, np.array(_held(context, part))))
+            del part, tensor
+    for turn, part, first in parts:
+        same = _equal(np.array(_held(context, part)), first)
+        context.expect(same, f"a part of the result of call {turn + 1} changed with a later call")
+
+
+def _own_results(context: Context, tensors: Any) -> list[Any]:
+    inputs = {id(t) for t in sample_tensors(tensors)}
+    found = tensors_in(context.op(*tensors.args, **tensors.kwargs))
+    return [t for t in found if id(t) not in inputs and t.ndim and t.numel()]
+
+
+def _held(context: Context, part: Any) -> Any:
+    return part if isinstance(part, np.ndarray) else context.subject.array(part)
 
 
 def _rewritten(context: Context, tensors: Any, sample: Any, alike: Any) -> None:

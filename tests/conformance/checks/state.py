@@ -32,7 +32,7 @@ from ..context import (
 )
 from ..growth import takes
 from ..process_state import Outputs, lasting, passing, unusual
-from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import named
 from ..variations import with_argument
 from . import check
@@ -65,6 +65,11 @@ def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
             yield Case(31, metadata.name, dtype, variant="threads", mandatory=mandatory)
         if not metadata.op.view:
             yield Case(31, metadata.name, dtype, variant="speed", mandatory=False)
+    for dtype in choose_dtypes(metadata, ("float16", "bfloat16"), 1):
+        # What is widened goes through memory that full precision has no need of.
+        half = dtype in ("float16", "bfloat16") and dtype in subject.dtypes
+        if half and not metadata.op.view and "threads" not in subject.expectations.absent:
+            yield Case(31, metadata.name, dtype, variant="threads", mandatory=False)
 
 
 def few_samples(context: Context, count: int, **changes: Any) -> list[Any]:
@@ -91,6 +96,7 @@ def process(context: Context) -> None:
     """
     samples = few_samples(context, 2)
     usual = [*samples]
+    others = [context.subject.tensors(s) for s in _of_other_dtypes(context)]
     if in_domain(context.op, "special", "contiguous") and not context.op.values:
         # What overflows, or is invalid, is where a library's state is touched.
         for distribution in ("special", "extremes"):
@@ -101,7 +107,7 @@ def process(context: Context) -> None:
     found, filters = lasting(), [*warnings.filters]
     with Outputs() as outputs:
         for _ in range(2):  # what is compiled, imported or opened meanwhile is so once
-            changed = _changes(context, tensors, len(usual), refused)
+            changed = _changes(context, tensors, len(usual), refused, others)
             (context.subject.state if changed else found).restore()
             warnings.filters[:] = filters  # type: ignore[index]
             if not changed:
@@ -112,19 +118,37 @@ def process(context: Context) -> None:
     context.expect(not changed, f"it changes {'; '.join(changed)}")
 
 
-def _changes(context: Context, tensors: list[Any], usual: int, refused: list[Any]) -> list[str]:
-    """What of the process is another after many calls; the first of them are the usual ones."""
+def _of_other_dtypes(context: Context) -> list[Any]:
+    """A sample in each further dtype: a branch for one of them may have settings of its own."""
+    assert context.metadata is not None
+    found = []
+    for dtype in context.metadata.dtypes:
+        if dtype != context.case.dtype and dtype in context.subject.dtypes:
+            with contextlib.suppress(NotRun):
+                found += few_samples(context, 1, dtype=numpy_dtype(dtype))
+    return found
+
+
+def _changes(
+    context: Context, tensors: list[Any], usual: int, refused: list[Any], others: list[Any]
+) -> list[str]:
+    """What of the process is another after many calls; the first of them are the usual ones.
+
+    ``others`` are called a few times, ``refused`` once.
+    """
     expected, filters = context.subject.state, [*warnings.filters]
     expected.restore()  # an earlier call may have left a change that the next repeats
     for given in tensors[:usual]:  # what is imported, opened or started once is no change
         context.op(*given.args, **given.kwargs)
     before = passing()
     _call_all(context, tensors, refused, 50)
+    _call_all(context, others, [], 2)
     changed = before.differences(passing()) + expected.differences(lasting())
     if not changed:
         with unusual():
             for kept, look in [(look(), look) for look in (passing, lasting)]:
                 _call_all(context, tensors, refused, 3)
+                _call_all(context, others, [], 1)
                 changed += kept.differences(look())
     if [*warnings.filters] != filters:
         changed.append("the filters of warnings")
