@@ -16,7 +16,7 @@ import coredispatch as cd
 
 from .subject import numpy_dtype
 
-__all__ = ["CONTINUOUS", "DISCRETE", "NARROW", "Draw"]
+__all__ = ["CONTINUOUS", "DISCRETE", "NARROW", "SELDOM", "Draw"]
 
 #: (device, shape) -> the numbers
 Draw = Callable[[str, tuple[int, ...]], Any]
@@ -152,6 +152,19 @@ CONTINUOUS: dict[str, tuple[Draw, Callable[[Any], Any]]] = {
     "_sample_dirichlet": (_dirichlet, lambda x: x**2),
     "gumbel_softmax": (_gumbel, lambda x: x),
     "rrelu": (_slopes, lambda x: (x - 0.125) * 2),
+    # What others are made of, where a kernel stands for itself.
+    "random_uniform": (
+        lambda d, n: cd.ops.random_uniform(n, -1.0, 3.0, device=d),
+        lambda x: (x + 1) / 4,
+    ),
+    "random_normal": (
+        lambda d, n: cd.ops.random_normal(n, 2.0, 3.0, device=d),
+        lambda x: _normal_cdf((x - 2) / 3),
+    ),
+    "exponential": (
+        lambda d, n: cd.ops.exponential(_empty(d, n), 3.0),
+        lambda x: 1 - np.exp(-3 * x),
+    ),
 }
 
 
@@ -299,6 +312,10 @@ DISCRETE: dict[str, tuple[Draw, dict[int, float]]] = {
         lambda d, n: cd.randint(-3, 8, n, device=d),
         dict.fromkeys(range(-3, 8), 1 / 11),
     ),
+    "random_integers": (
+        lambda d, n: cd.ops.random_integers(n, -3, 8, device=d),
+        dict.fromkeys(range(-3, 8), 1 / 11),
+    ),
     "randint-int8": (
         lambda d, n: cd.randint(-128, 128, n, device=d, dtype=cd.int8),
         dict.fromkeys(range(-128, 128), 1 / 256),
@@ -409,5 +426,68 @@ DISCRETE: dict[str, tuple[Draw, dict[int, float]]] = {
     "geometric_": (
         lambda d, n: _empty(d, n).geometric_(0.3).clamp(max=12.0),
         {**{k: 0.3 * 0.7 ** (k - 1) for k in range(1, 12)}, 12: 0.7**11},
+    ),
+}
+
+
+def _dropped(p: float) -> Draw:
+    return lambda d, n: (cd.nn.functional.dropout(_full(d, n, 1.0), p, True) != 0).float()
+
+
+def _unmasked(p: float) -> Draw:
+    return lambda d, n: cd.ops.native_dropout(_full(d, n, 1.0), p)[1].float()
+
+
+def _seldom(draw: Draw, p: float) -> tuple[Draw, dict[int, float]]:
+    return draw, {0: 1 - p, 1: p}
+
+
+#: probabilities beside 0 and 1, below what 8 bits can say, and amounts near an end that nothing
+#: passes: where an approximation leaves the range. They are counted, and not held place by place.
+SELDOM: dict[str, tuple[Draw, dict[int, float]]] = {
+    "dropout-seldom": _seldom(_dropped(0.998), 0.002),
+    "dropout-mostly": _seldom(_dropped(0.0015), 0.9985),
+    "native_dropout-seldom": _seldom(_unmasked(0.998), 0.002),
+    "native_dropout-mostly": _seldom(_unmasked(0.0015), 0.9985),
+    "bernoulli-seldom": _seldom(_share(0.0015, "float32"), 0.0015),
+    "bernoulli-mostly": _seldom(_share(0.998, "float64"), 0.998),
+    "bernoulli_-seldom": _seldom(lambda d, n: _empty(d, n).bernoulli_(0.0015), 0.0015),
+    "binomial-seldom": _seldom(
+        lambda d, n: cd.binomial(_full(d, n, 1.0), _full(d, n, 0.0015)), 0.0015
+    ),
+    "multinomial-seldom": _seldom(
+        lambda d, n: cd.multinomial(cd.tensor([0.9985, 0.0015], device=d), math.prod(n), True),
+        0.0015,
+    ),
+    "dropout2d-mostly": _seldom(
+        lambda d, n: (
+            (
+                cd.nn.functional.dropout2d(cd.ones((1, math.prod(n), 1, 1), device=d), 0.0015, True)
+                != 0
+            )
+            .float()
+            .reshape(n)
+        ),
+        0.9985,
+    ),
+    "alpha_dropout-mostly": _seldom(
+        lambda d, n: (cd.nn.functional.alpha_dropout(_full(d, n, 1.0), 0.0015, True) > 0).float(),
+        0.9985,
+    ),
+    "binomial-nearly-all": (
+        lambda d, n: cd.binomial(_full(d, n, 1000.0), _full(d, n, 0.999)).clamp(min=995.0),
+        _within(_binomial(1000, 0.999), 995, 1000),
+    ),
+    "binomial-nearly-none": (
+        lambda d, n: cd.binomial(_full(d, n, 700.0), _full(d, n, 0.002)).clamp(max=6.0),
+        _within(_binomial(700, 0.002), 0, 6),
+    ),
+    "poisson-nearly-none": (
+        lambda d, n: cd.poisson(_full(d, n, 0.004)).clamp(max=1.0),
+        {0: math.exp(-0.004), 1: 1 - math.exp(-0.004)},
+    ),
+    "geometric_-nearly-sure": (
+        lambda d, n: _empty(d, n).geometric_(0.9985).clamp(max=2.0),
+        {1: 0.9985, 2: 0.0015},
     ),
 }

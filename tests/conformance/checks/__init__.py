@@ -34,6 +34,7 @@ MODULES = (
     "repeatability",
     "randomness",
     "streams",
+    "sources",
     "certain_draws",
     "gradients",
     "derivatives",

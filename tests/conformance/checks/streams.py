@@ -21,7 +21,7 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, tensors_in
-from ..draws import CONTINUOUS, DISCRETE, NARROW, Draw
+from ..draws import CONTINUOUS, DISCRETE, NARROW, SELDOM, Draw
 from ..process_state import global_generators
 from ..subject import DTYPES, OpMetadata, Subject
 from . import check
@@ -46,7 +46,7 @@ WIDE = {
     "all": (-(1 << 63), (1 << 63) - 1),  # wider than the type's largest number
 }
 #: numbers of elements whose orders are counted
-PERMUTED = ("4", "100", "1000", "70001")
+PERMUTED = ("4", "16", "100", "1000", "70001")
 GENERATORS = ("seeds", "independent", "order")
 
 
@@ -61,12 +61,12 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         for name in PERMUTED if op.name == "randperm" else ():
             yield Case(11, op.name, variant=f"permutations+{name}")
         return
-    for name in (*CONTINUOUS, *DISCRETE, *NARROW):
+    for name in (*CONTINUOUS, *DISCRETE, *NARROW, *SELDOM):
         dtype = name.partition("-")[2]
         if dtype in DTYPES and dtype not in subject.dtypes:
             continue
         yield Case(11, BACKEND, variant=f"distribution+{name}")
-        if name not in NARROW:  # where two numbers agree by chance
+        if name not in (*NARROW, *SELDOM):  # where two numbers agree by chance
             yield Case(11, BACKEND, variant=f"places+{name}")
     for name in WIDE:
         yield Case(11, BACKEND, variant=f"range+{name}")
@@ -177,13 +177,14 @@ def places(context: Context) -> None:
 def distribution(context: Context) -> None:
     """Counts in cells of equal probability, the tails, and elements at a distance."""
     name = context.case.variant.partition("+")[2]
-    if name in DISCRETE:
-        draw, shares = DISCRETE[name]
+    if name in DISCRETE or name in SELDOM:
+        draw, shares = {**DISCRETE, **SELDOM}[name]
         values = _drawn(context, draw)
         strange = set(np.unique(values).tolist()) - set(shares)
         context.expect(not strange, f"{name} drew {sorted(strange)[:3]}, which is impossible")
         _counts(context, [(values == v).sum() for v in shares], list(shares.values()), name)
-        _apart(context, values, name)
+        if name not in SELDOM:  # the few that are unlike the others are no normal numbers
+            _apart(context, values, name)
         return
     draw, cdf = {**CONTINUOUS, **NARROW}[name]
     values = _drawn(context, draw)
@@ -208,7 +209,8 @@ def wide_range(context: Context) -> None:
     cd.manual_seed(context.case.seed % 2**32 + context.fresh)
     drawn = cd.randint(low, high, (COUNT,), device=context.subject.device)
     filled = cd.empty(COUNT, dtype=cd.int64, device=context.subject.device).random_(low, high)
-    for what, tensor in (("randint", drawn), ("random_", filled)):
+    own = cd.ops.random_integers((COUNT,), low, high, device=context.subject.device)
+    for what, tensor in (("randint", drawn), ("random_", filled), ("random_integers", own)):
         values = context.subject.array(tensor)
         context.expect(values.min() >= low and values.max() < high, f"{what} left its range")
         offset = values.astype(np.float64) - low
@@ -272,12 +274,15 @@ def permutations(context: Context) -> None:
         whole = np.array_equal(np.sort(order), np.arange(size))
         context.expect(whole, f"randperm({size}) is no permutation")
         _apart(context, order.astype(np.float64), f"randperm({size})")
+        _rises(context, order[None])
         return
     if size > 8:
+        count = 8000 if size < 50 else 640  # of few elements, few have equal keys
         found = np.array(
-            [context.subject.array(cd.randperm(size, device=device)) for _ in range(640)]
+            [context.subject.array(cd.randperm(size, device=device)) for _ in range(count)]
         )
         context.expect(bool((np.sort(found, 1) == np.arange(size)).all()), "no permutations")
+        _rises(context, found)
         for what, places in (
             ("the first element's place", found.argmin(1)),
             ("the last element's place", found.argmax(1)),
@@ -295,6 +300,20 @@ def permutations(context: Context) -> None:
     every = math.factorial(size)
     context.expect(len(seen) == every, f"{len(seen)} of {every} permutations of {size} are drawn")
     _counts(context, list(seen.values()), np.full(every, 1 / every), f"permutations of {size}")
+
+
+def _rises(context: Context, orders: Any) -> None:
+    """Assert that an element is as often followed by a larger one as by a smaller one.
+
+    Random keys that are sorted leave those of one key in their order: short keys show so. The
+    number of rises of a permutation has the variance (n + 1) / 12.
+    """
+    count, size = orders.shape
+    rises = int((orders[:, :-1] < orders[:, 1:]).sum())
+    off = (rises - count * (size - 1) / 2) / math.sqrt(count * (size + 1) / 12)
+    context.expect(
+        abs(off) < SIGMAS, f"randperm({size}): {rises} elements rise, {off:.1f} sigmas off"
+    )
 
 
 # ---- generators and seeds -----------------------------------------------------------------------
