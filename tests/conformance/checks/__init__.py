@@ -39,6 +39,7 @@ MODULES = (
     "gradients",
     "derivatives",
     "derivative_places",
+    "derivative_rows",
     "inplace_forms",
     "precision",
     "refusals",

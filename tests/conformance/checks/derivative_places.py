@@ -23,6 +23,8 @@ from .recorded_calls import RecordedCall as Recorded
 from .recorded_calls import recorded_calls
 from .values import decomposes
 
+__all__ = ["STEP", "sides"]
+
 #: the numbers that inputs are set to, where they lie among the other inputs
 NUMBERS = (0.0, 1.0, -1.0, 2.0, 2.0**-30, -(2.0**-30))
 #: how far the sides of a number lie from it, and the steepest derivative that is judged there
@@ -61,23 +63,31 @@ def numbers(context: Context) -> None:
             continue
         incoming = [rng.normal(size=tuple(t.shape)) for t in call.results]
         for place, moved in _placed(sample, places, rng):
-            _sides(context, place, places.index(place), moved, incoming)
+            sides(context, place, places.index(place), moved, incoming)
     if not context.asserted:
         raise NotRun("no sample has a derivative that goes on from side to side")
 
 
-def _sides(
-    context: Context, place: int, number: int, moved: list[Any], incoming: list[Any]
+def sides(
+    context: Context,
+    place: int,
+    number: int,
+    moved: list[Any],
+    incoming: list[Any],
+    spots: int = SPOTS,
 ) -> None:
-    """Assert that the gradient of what moves is, at a place, between those on its sides."""
-    sides = [s for s in (_gradients(context, s, incoming) for s in moved) if s is not None]
-    if len(sides) < len(moved):
+    """Assert that the gradient of what moves is, at a place, between those on its sides.
+
+    ``spots`` elements that jump are looked at alone.
+    """
+    found = [s for s in (_gradients(context, s, incoming) for s in moved) if s is not None]
+    if len(found) < len(moved):
         return
     context.sample = moved[0]
-    if not _continuous([results for _, results in sides]):
+    if not _continuous([results for _, results in found]):
         return  # a result that jumps has no derivative there
-    at, up, down = (np.array(gradients[number]) for gradients, _ in sides)
-    for spot in np.argwhere(_jumps(at, up, down))[:SPOTS]:
+    at, up, down = (np.array(gradients[number]) for gradients, _ in found)
+    for spot in np.argwhere(_jumps(at, up, down))[:spots]:
         # Others that moved with it may have turned it off on both sides: alone it must not jump.
         alone = [_moved_alone(moved, place, tuple(spot), side) for side in (1, 2)]
         again = [_gradients(context, s, incoming) for s in alone]

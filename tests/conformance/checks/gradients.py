@@ -19,7 +19,7 @@ from ..tensor_layouts import dense, tensor_of
 from . import check
 from .values import in_domain
 
-__all__ = ["differentiable", "function_of", "leaves_of"]
+__all__ = ["differentiable", "differentiates", "function_of", "leaves_of"]
 
 LARGEST = 150  # elements of a sample that is differentiated numerically, where there is a choice
 COMPILED = 3  # samples that are differentiated where each shape costs a compilation
@@ -116,7 +116,7 @@ def function_of(context: Context, tensors: Any) -> tuple[Callable[..., Any], lis
     return function, slots
 
 
-def _judge(context: Context, sample: Any, check_: Callable[..., Any]) -> bool:
+def differentiates(context: Context, sample: Any, check_: Callable[..., Any] = gradcheck) -> bool:
     """Check one sample; arguments whose derivative is refused are left out."""
     function, slots = function_of(context, leaves_of(context, sample))
     if not slots:
@@ -170,7 +170,7 @@ def _each(context: Context, check_: Callable[..., Any], limit: int) -> None:
         for sample in sorted(group, key=lambda s: max(elements(s), LARGEST)):
             if limit == 0 or (context.asserted and elements(sample) > LARGEST):
                 break
-            if elements(sample) and _judge(context, context.placed(sample), check_):
+            if elements(sample) and differentiates(context, context.placed(sample), check_):
                 context.asserted += 1
                 limit -= 1
         if context.asserted:
