@@ -72,7 +72,7 @@ _OWN = tuple(
     for name in (
         "curated generated fake_backend controls option_faults edge_faults stream_faults "
         "corner_faults stride_faults process_faults size_faults state_faults rounding_faults "
-        "argument_faults value_faults generated_work generated_options "
+        "extent_faults argument_faults value_faults generated_work generated_options "
         "generated_states generated_streams generated_edges layer_faults".split()
     )
 )

@@ -14,6 +14,7 @@ from ..tensor_layouts import extras
 from .argument_faults import ARGUMENTS
 from .corner_faults import CORNERS
 from .edge_faults import BACKWARD_KERNELS, EDGES
+from .extent_faults import EXTENTS, SPECIAL_INPUTS
 from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
@@ -31,7 +32,7 @@ from .value_faults import VALUES as VALUE_FAULTS
 
 __all__ = ["curated"]
 
-_TABLES = (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS, VALUE_FAULTS)
+_TABLES = (EXTENTS, SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS, VALUE_FAULTS)
 #: the checks that compare values with the reference
 VALUES = (1, 3, 4, 5, 8, 9)
 _found: list[tuple[Any, dict[str, Any]]] = []
@@ -67,7 +68,7 @@ def curated(subject: Subject) -> list[Mutant]:
         for name, (make, details) in table.items()
     ]
     kernels += layout_faults()
-    faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS, **LAYERS}
+    faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **SPECIAL_INPUTS, **STREAMS, **LAYERS}
     framework = [Mutant(name, "", **details) for name, details in faults.items()]
     return [*kernels, *framework]
 
