@@ -46,8 +46,8 @@ CALLS, PATIENCE = 12, 0.15
 ROW = 9000
 #: elements of an index that names few places
 OFTEN = 131
-#: operators of calls that refuse a place that is counted from the end
-FORWARDS = frozenset(("embedding_backward",))
+#: the backward operator of calls that take a place that is counted from the end; others refuse it
+BOTH_ENDS = "getitem_backward"
 #: tensors of a list beyond what one launch takes
 LISTED = 131
 #: lengths that signed 16 bits do not count, and unsigned ones
@@ -183,7 +183,8 @@ def _named_often(context: Context, found: list[Growth], make: Filling) -> Iterat
             return other
 
         two = _numbered(sample, change)
-        if context.op.name not in FORWARDS and takes(context, two):
+        forwards = context.op.name.endswith("_backward") and context.op.name != BOTH_ENDS
+        if not forwards and takes(context, two):
             yield two
         yield from switched(context, growth, OFTEN, make)
 
@@ -211,7 +212,8 @@ def _thin_calls(context: Context) -> Iterator[Any]:
             continue
         points = _pointing(growth)
         yield _to_the_end(sample, points, UNSIGNED)
-        if growth.reduced and not points:
+        chooses = context.op.schema.multi_output or context.op.name.startswith("arg")
+        if growth.reduced and not points and chooses:  # products of such numbers run away
             yield _rising(growth, sample, dtype)
         if points:
             short = growth.sample(context, SIGNED, make)
@@ -225,7 +227,9 @@ def _thin(context: Context, dtype: Any, make: Filling) -> Iterator[Growth]:
     for growth in growths(context, dtype):
         if not growth.template.whole:
             continue
-        template = _bare(context.op, growth, make)
+        template = None
+        if "norm" not in context.op.name:  # of one number nothing is left but its rounding
+            template = _bare(context.op, growth, make)
         trial = None
         if template is not None:
             trial = measured(context, replace(growth, template=template), make)

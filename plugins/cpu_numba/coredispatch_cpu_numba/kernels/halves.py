@@ -40,7 +40,8 @@ def widened(x: np.ndarray) -> np.ndarray:
 def narrowed(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """``x``, of float32, in ``dtype``, rounded to the nearest."""
     if x.size < 64 or not x.flags.c_contiguous:
-        return x.astype(dtype)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            return x.astype(dtype)
     out = np.empty(x.shape, dtype)
     _narrow(dtype, x.size, x.size, x, out)
     return out
