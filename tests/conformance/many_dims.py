@@ -27,14 +27,14 @@ def with_dims(
     most = max(map(len, template.shapes))
     if most >= ndim or any(0 in shape for shape in template.shapes):
         return None
-    front = tuple(itertools.islice(itertools.cycle((2, 1, 3, 2)), ndim - most))
+    sizes = tuple(itertools.islice(itertools.cycle((2, 1, 3, 2)), ndim - most))
     for chosen in (lambda n, i: True, lambda n, i: n == most, lambda n, i: i == 0):
         made = {}
         for i, array in enumerate(template.arrays):
             request = template.requests[id(array)]
             grows = chosen(array.ndim, i)
             pad = (1,) * (most - array.ndim) if grows and i else ()
-            shape = (*front, *pad, *array.shape) if grows else array.shape
+            shape = (*sizes, *pad, *array.shape) if grows else array.shape
             made[id(array)] = repeated(request, shape, make)
         sample = template.sample.map(lambda a, made=made: made[id(a)])
         orders = [_last_dims(context.op, sample, ndim - most, most, fills=f) for f in (True, False)]
