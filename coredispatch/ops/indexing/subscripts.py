@@ -66,6 +66,7 @@ def _indices(make: Any) -> Iterator[Sample]:
         yield Sample(x, index)
     yield Sample(make((5,)), (3,))
     yield Sample(make((5,)), (make.index((0,), 5),))
+    yield Sample(make((5,)), (make.index((7,), 5),))
     yield Sample(make(()), (Ellipsis,))
     yield Sample(make((0, 3)), (slice(None), 1))
 

@@ -117,7 +117,7 @@ def _whole(context: Context) -> Iterator[Any]:
         yield from itertools.islice(long_lists(context, context.samples(), LISTED), 2)
     found = growths(context, dtype)
     yield from itertools.islice(_across(context, found, make), 2)
-    yield from itertools.islice(_named_often(context, found, make), 6)
+    yield from itertools.islice(_named_often(context, found, make), 8)
     lengths = []
     for growth in found:
         longest = growth.longest(MOST)
@@ -165,11 +165,14 @@ def _named_often(context: Context, found: list[Growth], make: Filling) -> Iterat
 
     With each switch turned, and every other time from the other end: a place has two names.
     """
+    seen: set[tuple[int, ...]] = set()
     for growth in sorted(found, key=lambda g: -max(len(g.template.shapes[i]) for i, _ in g.axes)):
         requests = [growth.template.requests.get(id(a)) for a in growth.template.arrays]
         drawn = [i for i, r in enumerate(requests) if r is not None and r.method == "index"]
-        if not {i for i, _ in growth.axes} & {*drawn}:
+        ranks = tuple(map(len, growth.template.shapes))
+        if ranks in seen or not {i for i, _ in growth.axes} & {*drawn}:
             continue
+        seen.add(ranks)
         sample = growth.sample(context, OFTEN, make)
         if sample is None:
             continue
