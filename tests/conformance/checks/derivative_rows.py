@@ -151,9 +151,10 @@ def chosen(context: Context) -> None:
         places = floating_places(sample)
         if not places or len(call.slots) > 1 or len(places) != 1:
             continue
-        if not _conserves(context, sample, places[0]):
-            continue
         array = sample.args[places[0]]
+        wide = _replaced(sample, places[0], 100.0 * array)  # beyond bounds that cut numbers off
+        if not all(_conserves(context, s, places[0]) for s in (sample, wide)):
+            continue
         for value in (np.nan, np.inf, -np.inf):
             for dense in (False, True):
                 spoilt = np.array(array)
@@ -188,7 +189,10 @@ def _held(context: Context, sample: Any) -> tuple[float, float] | None:
 
 def _conserves(context: Context, sample: Any, place: int) -> bool:
     """Whether each element of the results is one of the inputs', and gradients are kept."""
-    call = RecordedCall(context, context.placed(sample))
+    try:
+        call = RecordedCall(context, context.placed(sample))
+    except CoreDispatchError:
+        return False
     given = np.asarray(sample.args[place])
     for result in call.results:
         if not np.isin(context.subject.array(result.detach()), given).all():
