@@ -217,6 +217,7 @@ def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:
 def test_a_mask_chooses_as_many_where_another_dimension_grows(fresh: int) -> None:
     subject = Subject("cpu")
     cases = [c for c in plan_op(subject, "getitem_backward") if c.check == 30]
+    cases = [c for c in cases if c.variant != "whole-numbers"]  # it sums nothing
     assert cases
     for case in cases:
         result = run_case(subject, case, fresh=fresh)
@@ -250,4 +251,4 @@ def test_samples_before_a_large_one_stay_small(op: str) -> None:
 def test_orders_are_asked_of_randperm_itself() -> None:
     """So that ``--op randperm`` judges what it draws."""
     cases = [c.id for c in plan_op(Subject("cpu"), "randperm", "inference")]
-    assert sum("/permutations+" in case for case in cases) == 4
+    assert sum("/permutations+" in case for case in cases) == 5

@@ -196,9 +196,18 @@ PROGRAMS = [
 ]
 
 
+def alike(found, wanted):
+    """Whether two results are equal, but for the rounding of sums."""
+    if isinstance(wanted, float):
+        return found == pytest.approx(wanted, rel=1e-6)
+    if isinstance(wanted, (list, tuple)) and type(found) is type(wanted):
+        return len(found) == len(wanted) and all(map(alike, found, wanted))
+    return found == wanted
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_program_gives_the_same_under_both_names(program):
     torch = pytest.importorskip("torch")
     import coredispatch
 
-    assert program(coredispatch) == program(torch)
+    assert alike(program(coredispatch), program(torch))

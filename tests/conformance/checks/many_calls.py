@@ -245,7 +245,8 @@ def _parts_kept(context: Context, samples: list[Any], given: list[Any]) -> None:
 def _own_results(context: Context, tensors: Any) -> list[Any]:
     inputs = {id(t) for t in sample_tensors(tensors)}
     found = tensors_in(context.op(*tensors.args, **tensors.kwargs))
-    return [t for t in found if id(t) not in inputs and t.ndim and t.numel()]
+    own = [t for t in found if id(t) not in inputs and t.layout == "strided"]
+    return [t for t in own if t.ndim and t.numel()]
 
 
 def _held(context: Context, part: Any) -> Any:

@@ -113,6 +113,8 @@ FROM_ADDRESS = re.compile(
 KNOWN = {
     "coredispatch/frontend/memory_spans.py",
     "coredispatch/frontend/dlpack.py",
+    "plugins/cuda_cupy/tests/cublaslt_stand_in.py",
+    "plugins/cuda_cupy/tests/cudnn_stand_in.py",
     "plugins/cuda_cupy/tests/nccl_stand_in.py",
 }
 

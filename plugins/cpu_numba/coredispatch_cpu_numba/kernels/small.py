@@ -120,7 +120,7 @@ def linear(x: Any, w: Any, b: Any) -> Any:
 
 def layer_norm(x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Rows normalized to mean 0 and variance 1, times ``weight``, plus ``bias``."""
-    if len(normalized_shape) != 1:
+    if x.shape[-1:] != tuple(normalized_shape):
         return NotImplemented
     (n,) = normalized_shape
     if weight is None and bias is None:
