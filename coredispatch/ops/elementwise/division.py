@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -146,10 +147,11 @@ def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
         return _integer_fmod(*common(promote, self, other))
     self, other = common(promote, self, other)
     size = remainder(_size(self), _size(other))
-    negative = lazy.lt(self, 0) if isinstance(self, Value) else self < 0
-    if not isinstance(negative, Value):
-        return neg(size) if negative else size
-    return lazy.where(negative, neg(size), size)
+    if not isinstance(self, Value):
+        return neg(size) if math.copysign(1.0, self) < 0 else size
+    result = lazy.where(lazy.lt(self, 0), neg(size), size)
+    nothing = lazy.logical_and(lazy.eq(self, 0), lazy.eq(size, 0))
+    return lazy.where(nothing, self, result)  # -0.0 keeps its sign
 
 
 def _integer_fmod(self: Any, other: Any) -> Any:

@@ -186,6 +186,11 @@ def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
     return mul(grad, adjoint(sub(1, mul(out, out))))
 
 
+def _signed(size: Any, x: Any) -> Any:
+    """``size`` with the sign of ``x``, which is 0 where ``size`` is: with its sign then, too."""
+    return comparison.where(comparison.eq(x, 0), x, mul(size, magnitude.sign(x)))
+
+
 # ``expm1`` of 6 units; near 0 the two parts share its error, and three roundings follow.
 @composite(**_metadata(np.sinh, 8), cast="float32_accelerated")
 def sinh(self: Tensor) -> Tensor:
@@ -196,7 +201,7 @@ def sinh(self: Tensor) -> Tensor:
     # (e + e / (e + 1)) / 2 with e = exp(x) - 1; e / (e + 1) is 1 once e is infinite.
     decayed = comparison.where(comparison.eq(grown, float("inf")), 1, div(grown, add(grown, 1)))
     out = mul(add(grown, decayed), 0.5)
-    return out if x.dtype.is_complex else mul(out, magnitude.sign(x))
+    return out if x.dtype.is_complex else _signed(out, x)
 
 
 @sinh.vjp
@@ -239,8 +244,7 @@ def asinh(self: Tensor) -> Tensor:
     root = exponential.sqrt(add(squared, 1))
     near = exponential.log1p(add(safe, div(squared, add(root, 1))))
     far = add(exponential.log(size), math.log(2))
-    out = comparison.where(large, far, near)
-    return mul(out, magnitude.sign(x))
+    return _signed(comparison.where(large, far, near), x)
 
 
 @asinh.vjp

@@ -157,7 +157,7 @@ def batch_norm_train_backward(
     grad, x, dims, n = wide(grad_output), wide(input), _others(input), input.ndim
     count = input.numel() // max(input.shape[1], 1)
     centered = x - channelwise(mean, n)
-    rstd = (var + eps).rsqrt()
+    rstd = (wide(var) + eps).rsqrt()
     bias_grad = grad.sum(dims)
     weight_grad = (grad * centered).sum(dims) * rstd
     scale = rstd if weight is None else rstd * weight

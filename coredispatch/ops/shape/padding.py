@@ -35,7 +35,7 @@ def _pairs(pad: Sequence[int], ndim: int) -> list[tuple[int, int]]:
 def _reference(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
     pairs = _pairs(pad, self.ndim)
     grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    options = {"constant_values": value or 0} if mode == "constant" else {}
+    options = {"constant_values": 0 if value is None else value} if mode == "constant" else {}
     kind: Any = _NUMPY_MODES[mode]
     if mode == "circular":
         return np.pad(_cropped(self, pairs), grow, kind)

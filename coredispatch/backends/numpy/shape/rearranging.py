@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -132,7 +133,7 @@ def constant_pad(x: np.ndarray, pad: tuple[int, ...], value: Any) -> np.ndarray:
                     fix="crop by no more than a length",
                 )
     out = np.zeros(shape, x.dtype)
-    if value != 0:
+    if value != 0 or (type(value) is float and math.copysign(1.0, value) < 0):
         out.fill(value)
     source, target = [], []
     for n, a, b in zip(x.shape, before, after, strict=True):
