@@ -80,10 +80,8 @@ def _computed(program: Program, env: dict[Any, Any], undo: Any) -> Leaf:
     if segment.decision is not None and not program.foreseen(env):
         raise Unseen
     while True:
-        run = segment.run
-        if run is None:
-            run = segment.compiled(program.compiler, env)
-        made = masked_call(run, [env[node] for node in segment.inputs])
+        values = [env[node] for node in segment.inputs]
+        made = masked_call(segment.run or segment.compiled(program.compiler, values), values)
         if len(made) != len(segment.outputs):
             raise OpError(
                 f"the compiled graph gave {len(made)} values in the place of "

@@ -148,11 +148,11 @@ class CompiledFunction:
         try:
             given = self._given(args, kwargs)
             key = (modes, given.key)
-            programs = self.programs.get(key)
+            programs = self.programs.get(key, [])
         except RecursionError:  # an argument that holds itself, or is as deep as Python goes
             return self._eagerly(args, kwargs)
         unseen: Program | None = None
-        for program in [] if programs is None else [*programs]:
+        for program in [*programs]:
             if not program.guards.hold(given.leaves):
                 continue
             self.prepare(program, modes, given, args, kwargs)
@@ -163,7 +163,7 @@ class CompiledFunction:
                 continue
             except Failed as failed:
                 return self._failed(failed.__cause__, args, kwargs)
-            if programs and program is not programs[0]:
+            if program is not programs[0]:
                 programs.remove(program)
                 programs.insert(0, program)
             if program.ready:

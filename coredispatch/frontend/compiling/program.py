@@ -104,23 +104,17 @@ class Segment:
         known: dict[Node, Any] = {}
         return tuple([_computed(node, env, known) for node in self.outputs])
 
-    def compiled(self, compiler: Any, env: dict[Node, Any]) -> Callable[..., Any]:
-        """The compiled graph, for inputs like those in ``env``."""
+    def compiled(self, compiler: Any, values: list[Any]) -> Callable[..., Any]:
+        """The compiled graph, for inputs like these."""
         if self.run is None:
             assert self.graph is not None
-            self.run = compiled(compiler, self.graph, [env[node] for node in self.inputs])
+            self.run = compiled(compiler, self.graph, values)
         return self.run
 
     def later(self, compiler: Any) -> Callable[..., Any]:
         """The graph as a function that is compiled in its first call."""
 
-        def run(*values: Any) -> Any:
-            if self.run is None:
-                assert self.graph is not None
-                self.run = compiled(compiler, self.graph, list(values))
-            return self.run(*values)
-
-        return self.run or run
+        return self.run or (lambda *values: self.compiled(compiler, list(values))(*values))
 
     def child(self, answer: Any) -> Segment | None:
         """What follows this answer."""
@@ -228,7 +222,7 @@ class Program:
         self.compiler = compiler
         for segment in self.segments():
             if segment.run is None and all(node in examples for node in segment.inputs):
-                segment.compiled(compiler, examples)
+                segment.compiled(compiler, [examples[node] for node in segment.inputs])
 
     def _enter(self, capture: Any, mapping: dict[Node, Node]) -> None:
         nodes = [node for node, _, _ in capture.recorder.inputs]
