@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.nn.functional as F
-from coredispatch_cpu_numba.kernels.shape.copies import KERNELS, WHEN
+from coredispatch_cpu_numba.kernels.shape.copies import ACCEPTS, KERNELS, WHEN
 
 pytestmark = pytest.mark.once
 
@@ -33,6 +33,59 @@ def test_clone(dtype: str, shape: tuple[int, ...]) -> None:
     assert WHEN["clone"](x.raw, None)
     y = x.clone()
     assert cd.equal(x, y) and y.data_ptr() != x.data_ptr()
+
+
+@st.composite
+def joined(draw: Any) -> tuple[list[np.ndarray], int]:
+    """Arrays to be joined along a dimension: long ones that threads share, or many short runs."""
+    before = draw(st.sampled_from([(), (1,), (3,), (1000,), (37, 90), (3331,)]))
+    after = draw(st.sampled_from([(), (1,), (3,), (17,)]))
+    dtype = np.dtype(draw(st.sampled_from(["float32", "float64", "int16", "bool", "complex128"])))
+    many = draw(st.sampled_from([2, 2, 3, 5]))
+    each = math.prod(before) * math.prod(after)
+    most = max(4, (draw(st.sampled_from([1 << 12, 1 << 19])) // each))
+    lengths = [draw(st.integers(most - 2, most + 2)) for _ in range(many)]
+    lengths[draw(st.integers(0, many - 1))] += draw(st.sampled_from([0, -most // 2, most]))
+    numbers = np.arange(each * max(lengths)) % 251
+    arrays = [
+        (numbers + k).astype(dtype)[: each * n].reshape(*before, n, *after)
+        for k, n in enumerate(lengths)
+    ]
+    return arrays, len(before)
+
+
+@given(joined(), st.booleans(), st.sampled_from([1, 2]))
+@settings(max_examples=80)
+def test_cat(case: tuple[list[np.ndarray], int], from_end: bool, threads: int) -> None:
+    arrays, dim = case
+    expected = np.concatenate(arrays, dim)
+    place = dim - arrays[0].ndim if from_end else dim
+    cd.set_num_threads(threads)
+    got = cd.cat([cd.from_numpy(x) for x in arrays], place).numpy()
+    assert got.dtype == expected.dtype and np.array_equal(got, expected)
+    own = KERNELS["cat"](arrays, place)
+    assert own is NotImplemented or np.array_equal(own, expected)
+
+
+def test_cat_takes() -> None:
+    long, rows = np.ones(200_000, np.float32), np.ones((20_000, 4), np.float32)
+    few = np.ones((4000, 100), np.float32)
+    for arrays, dim in [([long, long], 0), ([rows, rows], 1), ([few, few, few], -1)]:
+        assert ACCEPTS["cat"](arrays, dim)
+    refused: list[tuple[list[np.ndarray], int]] = [
+        ([long, long], 1),
+        ([long], 0),
+        ([long, long.astype(np.float64)], 0),
+        ([few, few[:, ::2]], 1),
+        ([few, few[0]], 1),
+        ([few[0], few], 0),
+        ([few, few[:-1]], 1),
+    ]
+    for arrays, dim in refused:
+        assert not ACCEPTS["cat"](arrays, dim)
+    cd.set_num_threads(1)
+    assert not ACCEPTS["cat"]([long, long], 0)
+    assert ACCEPTS["cat"]([rows, rows], 1)
 
 
 @st.composite

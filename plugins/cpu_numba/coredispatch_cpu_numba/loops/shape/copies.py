@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.objects import copy_bytes
 from coredispatch_cpu_numba.spans import copy_apart, item, part, put, row_of
 from coredispatch_cpu_numba.vectors import machine, turned
 
@@ -96,8 +98,75 @@ def _exchanged(char: str) -> Callable[..., None]:
     return loop
 
 
+def _joined(char: str) -> Callable[..., None]:
+    """Counts rows of ``out``, which have ``width`` bytes: a run of each of ``many`` arrays.
+
+    ``runs`` has the address of each array, and the bytes of its runs.
+    """
+
+    def loop(runs, many, out, width, lo, hi):
+        to = address_of(out) + lo * width
+        for row in range(lo, hi):
+            for k in range(many):
+                size = item(runs, 2 * k + 1)
+                copy_bytes(to, item(runs, 2 * k) + row * size, size)
+                to += size
+
+    return loop
+
+
+def _paired(char: str) -> Callable[..., None]:
+    """Counts units of the bytes of ``out``: ``middle`` of them come from ``x``, then ``y``."""
+
+    def loop(x, y, out, middle, size, lo, hi):
+        start, stop = lo * UNIT, min(hi * UNIT, size)
+        if start < middle:
+            end = min(stop, middle)
+            copy_apart(part(out, start, end), part(x, start, end))
+            start = end
+        if start < stop:
+            copy_apart(part(out, start, stop), part(y, start - middle, stop - middle))
+
+    return loop
+
+
+def _beside(char: str) -> Callable[..., None]:
+    """Counts rows of ``out``, of ``width`` bytes: ``run`` of ``x``, the others of ``y``."""
+
+    def loop(x, y, out, run, width, lo, hi):
+        rest = width - run
+        for row in range(lo, hi):
+            to = row * width
+            copy_apart(part(out, to, to + run), part(x, row * run, row * run + run))
+            copy_apart(part(out, to + run, to + width), part(y, row * rest, row * rest + rest))
+
+    return loop
+
+
+def _strung(char: str) -> Callable[..., None]:
+    """Counts units of the bytes of ``out``, the last of which may be shorter: one long row.
+
+    ``runs`` has the address of each of ``many`` arrays, and its bytes.
+    """
+
+    def loop(runs, many, out, size, lo, hi):
+        start, stop, first = lo * UNIT, min(hi * UNIT, size), 0
+        for k in range(many):
+            behind = first + item(runs, 2 * k + 1)
+            begin, end = max(start, first), min(stop, behind)
+            if begin < end:
+                copy_bytes(address_of(out) + begin, item(runs, 2 * k) + begin - first, end - begin)
+            first = behind
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
     "copied": Loop("aan", _copied, dtypes="B"),
+    "paired": Loop("aaann", _paired, dtypes="B"),
+    "beside": Loop("aaann", _beside, dtypes="B"),
+    "strung": Loop("inan", _strung, dtypes="B"),
+    "joined": Loop("inan", _joined, dtypes="B"),
     "transposed": Loop("aannn", _transposed, dtypes="fd"),
     "exchanged": Loop("aannn", _exchanged),
     "bordered": Loop("aainnnnns", _bordered, dtypes="fdEe"),
