@@ -67,6 +67,12 @@ class BySize:
                 self.lock.release()
         return run(*[values[i] for i in self.rest])
 
+    def direct(self, *values: Any) -> Any:
+        """The compiled graph for these sizes, where there is one that needs no masks."""
+        run = self.ready.get(tuple([values[i] for i in self.sizes]))
+        direct = getattr(run, "direct", None)
+        return NotImplemented if direct is None else direct(*[values[i] for i in self.rest])
+
     def compile(self, sizes: tuple[int, ...], inputs: list[Any]) -> Callable[..., Any]:
         """The graph for these sizes, compiled; it is kept."""
         graph = with_sizes(self.graph, dict(zip(self.sizes, sizes)))

@@ -280,8 +280,14 @@ class _Caller:
         text = self.text
         given = "".join(f"{self.names[node]}, " for node in segment.inputs)
         made = "".join(f"{self.named(node)}, " for node in segment.outputs) or "_"
-        run = text.name(segment.later(self.program.compiler))
-        self.lines.append(f"{made} = {text.name(call_masked)}({run}, ({given}), {OFF})")
+        run = segment.later(self.program.compiler)
+        masked = f"{text.name(call_masked)}({text.name(run)}, ({given}), {OFF})"
+        direct = getattr(run, "direct", None)
+        if direct is None:
+            self.lines.append(f"{made} = {masked}")
+            return
+        self.lines.append(f"made = {text.name(direct)}({given})")
+        self.lines.append(f"{made} = {masked} if made is NotImplemented else made")
 
     def row(self, parts: Iterable[Any]) -> str:
         return f"({''.join(f'{part}, ' for part in parts)})"
@@ -291,7 +297,10 @@ class _Caller:
         if isinstance(build, Constant):
             return self.text.name(build.value)
         if isinstance(build, Taken):
-            return self.names[build.node]
+            if build.alias and build not in self.names:
+                alias = self.names[build] = f"b{next(self.count)}"
+                self.lines.append(f"{alias} = {self.names[build.node]}.{build.alias}")
+            return self.names[build if build.alias else build.node]
         if isinstance(build, Row) and build.kind is tuple and all(map(_plain, build.parts)):
             return self.row(map(self.built, build.parts))
         self.env = True

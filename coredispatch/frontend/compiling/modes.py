@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.amp.autocast import AutocastState
-from coredispatch.frontend.autograd.anomaly import is_anomaly_enabled
 from coredispatch.frontend.autograd.saved_tensors import current_hooks
 from coredispatch.frontend.changes import CHANGES
 from coredispatch.frontend.modes import Recording
@@ -16,19 +15,21 @@ from coredispatch.plugin import default_dtype
 from coredispatch.registry.dispatch.masks import _CURRENT
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import default_device
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS
 
 __all__ = ["hooks_of_all", "modes_in_force"]
 
 
-_REGISTRATION = calling.REGISTRATION
+_GLOBAL, _REGISTRATION = calling.GLOBAL, calling.REGISTRATION
 
 
 def modes_in_force() -> tuple[Any, ...] | None:
     """The modes and settings that operators obey; None where one of them is unknown here."""
     masks = _CURRENT.get()
     included, excluded, states = masks[0], masks[1], masks[3]
-    if HOOKS.observe is not None or is_anomaly_enabled() or current_hooks() is not None:
+    if HOOKS.observe is not None or GRAPH.anomaly or current_hooks() is not None:
+        return None
+    if parametrize._cache_enabled:  # it keeps what a program computes, beyond the call
         return None
     known: list[Any] = []
     for family, state in states.items():
@@ -47,14 +48,10 @@ def modes_in_force() -> tuple[Any, ...] | None:
         default_dtype(),
         default_device(),
         TABLE.snapshot.generation,
-        tuple(calling.GLOBAL),
+        tuple(_GLOBAL) if _GLOBAL else (),
         # What the library keeps for itself, where a program has changed that.
         _settings()
-        if CHANGES
-        or parametrize._cache_enabled
-        or _REGISTRATION
-        or optimizer._GLOBAL_PRE
-        or optimizer._GLOBAL_POST
+        if CHANGES or _REGISTRATION or optimizer._GLOBAL_PRE or optimizer._GLOBAL_POST
         else None,
     )
 
@@ -69,4 +66,4 @@ def hooks_of_all() -> list[Any]:
 def _settings() -> tuple[Any, ...]:
     registered = tuple(tuple(kind) for kind in _REGISTRATION.values())
     steps = tuple(optimizer._GLOBAL_PRE), tuple(optimizer._GLOBAL_POST)
-    return bool(parametrize._cache_enabled), registered, steps, tuple(CHANGES.items())
+    return registered, steps, tuple(CHANGES.items())

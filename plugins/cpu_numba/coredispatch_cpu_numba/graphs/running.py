@@ -44,7 +44,17 @@ class Compiled:
         self.lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
+        result = self._run(inputs, False)
+        return self.anew(inputs) if result is NotImplemented else result
+
+    def direct(self, *inputs: Any) -> Any:
+        """The same by a program that calls no operator; NotImplemented where there is none."""
+        return self._run(inputs, True)
+
+    def _run(self, inputs: tuple[Any, ...], direct: bool) -> Any:
         for program in self.ready:
+            if direct and program.calls_operators:
+                continue
             if program.free.acquire(blocking=False):
                 try:
                     done, result = program.run(inputs)
@@ -52,7 +62,12 @@ class Compiled:
                     program.free.release()
                 if done:
                     return result
-        return self.anew(inputs)
+                if done is None:  # a step refused: the operators say what is wrong
+                    return NotImplemented if direct else self._by_operators(inputs)
+        return NotImplemented
+
+    def _by_operators(self, inputs: tuple[Any, ...]) -> Any:
+        return graphs.run(self.graph, *inputs, root=self.graph.owning_module)
 
     def anew(self, inputs: tuple[Any, ...]) -> Any:
         """Run a new program, for a layout that was not there yet or while the others run."""
@@ -60,9 +75,11 @@ class Compiled:
             with interrupts_wait():
                 program = self.prepare(inputs)
         except Unfit:  # values that are no arrays: operators know what to do with them
-            return graphs.run(self.graph, *inputs, root=self.graph.owning_module)
+            return self._by_operators(inputs)
         with program.free:
             done, result = program.run(inputs)
+        if done is None:
+            return self._by_operators(inputs)
         if not done:
             raise RuntimeError("a program made for these inputs does not fit them")
         return result
@@ -78,7 +95,7 @@ class Compiled:
         graph = passes.inference.infer_values(graph, inputs)
         accepts = lambda node: call_of(node) is not None  # noqa: E731
         graph = passes.fusion.fuse(graph, POINTWISE, accepts)
-        program = _Program(passes.memory.plan(graph, _planned), inputs, self.graph)
+        program = _Program(passes.memory.plan(graph, _planned), inputs)
         with self.lock:
             self.ready = [program, *self.ready[: _MOST - 1]]
         return program
@@ -131,23 +148,24 @@ class _Program:
     """One plan, and how to run it.
 
     Attributes:
-        run: ``(True, result)`` of a call, or ``(False, None)`` where the inputs are laid out
-            otherwise than the plan's.
+        run: ``(True, result)`` of a call; ``(False, None)`` where the inputs are laid out
+            otherwise than the plan's, ``(None, None)`` where a step refused.
+        calls_operators: whether Python runs some of its nodes.
         free: held while the program runs: it has one block of memory.
     """
 
-    def __init__(self, graph: Any, inputs: tuple[Any, ...], original: Any) -> None:
-        self.original = original
+    def __init__(self, graph: Any, inputs: tuple[Any, ...]) -> None:
         self.plan = Plan(graph, inputs)
         self.free = threading.Lock()
-        self.run = _Text(self).function(graph.output_node().args[0])
+        text = _Text(self.plan)
+        self.run = text.function(graph.output_node().args[0])
+        self.calls_operators = text.calls
         self.plan.inputs = ()  # the first call's: not to be kept
 
-    def failed(self, status: int, inputs: tuple[Any, ...]) -> tuple[bool, Any]:
-        """Another layout; or a step that refused: then the operators say what is wrong."""
-        if status > 0:
-            return False, None
-        return True, graphs.run(self.original, *inputs, root=self.original.owning_module)
+
+def _failed(status: int) -> tuple[bool | None, None]:
+    """Another layout; or a step that refused."""
+    return (False if status > 0 else None), None
 
 
 def _dense(raw: Any) -> np.ndarray:
@@ -158,8 +176,9 @@ def _dense(raw: Any) -> np.ndarray:
 class _Text:
     """A program's call as one straight Python function; values get names as they are asked for."""
 
-    def __init__(self, program: _Program) -> None:
-        self.plan = plan = program.plan
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.calls = False  # something that may be an operator
         self.places = [node for node in plan.graph.nodes if node.op == "placeholder"]
         example = from_raw(np.empty(0, np.float32), backend="cpu")
         self.lines: list[str] = []
@@ -172,7 +191,7 @@ class _Text:
             "dense": _dense,
             "empty": np.empty,
             "execute": execute(),
-            "failed": program.failed,
+            "failed": _failed,
             "floats": memoryview(plan.floats),
             "keys": example.keys,
             "tensor": type(example),
@@ -205,7 +224,7 @@ class _Text:
             f"    arrays = ({''.join(f'{array}, ' for array in self.arrays)})",
             f"    status = execute({given}, id(arrays), address())",
             "    if status:",
-            "        return failed(status, inputs)",
+            "        return failed(status)",
         ]
 
     def enter_numbers(self) -> None:
@@ -294,9 +313,11 @@ class _Text:
         given = [self.name(argument) for argument in node.args]
         given += [f"{key}={self.name(argument)}" for key, argument in node.kwargs.items()]
         if node.op == "call_method":
+            self.calls = True
             return f"{given[0]}.{node.target}({', '.join(given[1:])})"
         if node.target in _SIGNS and len(given) == 2:
             return f"({given[0]} {_SIGNS[node.target]} {given[1]})"
+        self.calls = True
         if node.op == "call_module":
             module = self.plan.graph.owning_module.get_submodule(node.target)
             return f"{self.constant(module)}({', '.join(given)})"
