@@ -315,8 +315,9 @@ class Capture:
         default_generator("cpu").load_state_bytes(self.random)
         for tensor, grad, keys, node, raw in self.state.before:
             if tensor.raw is not raw:
-                tensor.raw = raw
-            tensor._grad, tensor.keys, tensor._node = grad, keys, node
+                tensor.raw, tensor._dtype = raw, None
+            tensor._grad, tensor.keys = grad, keys
+            tensor._node, tensor._output_nr, tensor._view = node
         with capturing_nothing():
             for tensor, before in self.recorder.overwritten.values():
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
@@ -459,7 +460,7 @@ class Capture:
             if attributes_of(tensor) != names:
                 raise Unknown("the program gives attributes to a tensor from outside")
         for tensor, grad, keys, node, raw in self.state.before:
-            if tensor.raw is not raw or tensor._node is not node or tensor.keys != keys:
+            if tensor.raw is not raw or tensor._node is not node[0] or tensor.keys != keys:
                 raise Unknown("the program changes what a tensor from outside is, not its elements")
             if tensor._grad is not grad:
                 found.append((self._grad_writer(tensor), describer.describe(tensor._grad)))

@@ -37,6 +37,7 @@ from coredispatch.graph import Graph, Node
 from coredispatch.graph.compilers import eager
 from coredispatch.graph.passes.aliasing import written_by
 from coredispatch.plugin import AutogradError, Operator, Value, Wrapper
+from coredispatch.registry.around.checks import came_by_signal
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import version_of
@@ -66,21 +67,28 @@ class Joint:
         self.inputs: list[Node] = []
         self.order: list[int] = []  # of the inputs, among what is saved and the incoming gradients
         self.present: list[bool] = []
+        self.asked: list[set[int]] = []  # of each input: the results that it has a gradient of
         self.examples: list[Any] = []
         self.run: Any = None
         self.opened: Any = None  # the graph by operators, for gradients that are no plain tensors
         self.compiler: Any = None
         self.freed = self.fresh = False
 
-    def backward(self, saved: list[Any], grads: list[Any]) -> list[Any]:
-        """The gradients of ``ins``."""
-        known = [*saved, *grads]
+    def backward(self, node: Any, saved: list[Any], grads: list[Any]) -> list[Any]:
+        """The gradients of ``ins``, for those of ``outs``, the outputs of ``node``.
+
+        What depends on results without a gradient alone gets none, as in eager.
+        """
+        whole = materialized(node, grads)
+        known = [*saved, *whole]
         values = [known[place] for place in self.order]
-        made = masked_call(self._ready(values, grads), values)
-        if len(made) == len(self.present):
+        made = masked_call(self._ready(values, whole), values)
+        if whole is grads and len(made) == len(self.present):
             return made  # type: ignore[no-any-return]
+        given = {place for place, grad in enumerate(grads) if grad is not None}
         rest = iter(made)
-        return [next(rest) if there else None for there in self.present]
+        found = [next(rest) if there else None for there in self.present]
+        return [made if given & asked else None for made, asked in zip(found, self.asked)]
 
     def _ready(self, values: list[Any], grads: list[Any]) -> Any:
         """What runs the graph for such values: compiled code takes plain tensors only.
@@ -157,6 +165,11 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         joint.fresh = len(apart) == len(outs) + len(inputs) and all(o._view is None for o in outs)
         joint.present = [False] * len(inputs)
         return joint
+    except Exception as error:  # a call whose gradients nobody asks for does not fail
+        if came_by_signal(error):
+            raise
+        recorder.refuse(f"its backward pass raises {type(error).__name__}: {error}")
+        return None
     if not inputs:
         recorder.refuse("its results require grad, and none of its inputs does")
         return None
@@ -177,6 +190,11 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         return None
     joint.graph, joint.inputs = extracted(steps, results)
     own = set(joint.tangents)
+    numbers = {node: place for place, node in enumerate(joint.tangents)}
+    ends_of = iter(results)
+    for there in joint.present:
+        made = made_by(next(ends_of)) if there else set()
+        joint.asked.append({numbers[node] for node in made & own})
     joint.saved = [node for node in joint.inputs if node not in own]
     places = {node: place for place, node in enumerate((*joint.saved, *joint.tangents))}
     joint.order = [places[node] for node in joint.inputs]
@@ -264,7 +282,7 @@ class ProgramNode(GradientNode):
                 raise saved_was_written(self, value, version)
         if is_recording():
             raise _once_only()
-        return self.joint.backward(saved, materialized(self, grads))
+        return self.joint.backward(self, saved, grads)
 
     def release(self) -> None:
         """Free what was saved; where nothing was, another pass needs nothing."""
@@ -282,6 +300,7 @@ class CompiledProgram(Function):
     def forward(ctx: Any, joint: Joint, outs: Any, saved: Any, *inputs: Any) -> Any:
         """Hands out results that were computed already."""
         ctx.joint = joint
+        ctx.set_materialize_grads(False)
         ctx.numbers = [None if isinstance(v, Value) else v for v in saved]
         ctx.save_for_backward(*[v if isinstance(v, Value) else None for v in saved])
         return tuple(outs)
@@ -296,7 +315,7 @@ class CompiledProgram(Function):
         if is_recording():
             raise _once_only()
         saved = [n if t is None else t for t, n in zip(tensors, ctx.numbers)]
-        return (None, None, None, *joint.backward(saved, list(grads)))
+        return (None, None, None, *joint.backward(ctx._node, saved, list(grads)))
 
 
 def _once_only() -> AutogradError:

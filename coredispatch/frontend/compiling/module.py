@@ -22,7 +22,7 @@ class OptimizedModule(Module):
         super().__init__()
         self._orig_mod = module
         self.__dict__["_compiled"] = compiled
-        self.__dict__["training"] = module.training
+        del self.__dict__["training"]  # it is the module's
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The call of the module, by its graphs."""

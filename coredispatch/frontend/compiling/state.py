@@ -395,7 +395,8 @@ class State:
             return
         self.seen[id(tensor)] = tensor
         self.every_tensor.append(tensor)
-        self.before.append((tensor, tensor._grad, tensor.keys, tensor._node, tensor.raw))
+        node = (tensor._node, tensor._output_nr, tensor._view)
+        self.before.append((tensor, tensor._grad, tensor.keys, node, tensor.raw))
         self.attributes.append((tensor, attributes_of(tensor)))
         for hook in hooks_of(tensor):
             self.walk(hook, "a gradient hook of a tensor")
@@ -429,7 +430,7 @@ class State:
                 if base not in self.pinned and of_library(base):
                     self.pinned.add(base)
                     self.named.append((base, base.__name__))
-                    self._by_name(base, self.names, base.__name__)
+                    self._by_name(base, self.names | {"forward"}, base.__name__)
             return
         for base in cls.__mro__[1:]:
             self.walk(base, base.__name__)

@@ -39,13 +39,26 @@ class Constant:
 
 
 class Taken:
-    """Builds what a node made."""
+    """Builds what a node made, or another tensor over the same memory.
+
+    Attributes:
+        node: the node.
+        alias: how that tensor is made of it, ``detach()`` or ``data``, once in a call.
+    """
+
+    alias = ""
 
     def __init__(self, node: Any) -> None:
         self.node = node
 
     def __call__(self, env: Any) -> Any:
-        return env[self.node]
+        made = env[self.node]
+        if not self.alias:
+            return made
+        found = env.get(self, MISSING)
+        if found is MISSING:
+            found = env[self] = made.detach() if self.alias == "detach()" else made.data
+        return found
 
 
 class Row:
@@ -88,6 +101,7 @@ class Describer:
         self.memo: dict[int, Builder] = {}
         self.describing: set[int] = set()
         self.several: dict[Any, Builder] = {}  # views that one call makes
+        self.over: dict[Any, list[tuple[Any, Builder]]] = {}  # tensors over a node's memory
         self.outside = {id(leaf) for leaf in leaves}
         self.containers = {id(container): i for i, container in enumerate(containers)}
         self.own = {id(value): node for node, value, _ in recorder.inputs}
@@ -163,10 +177,42 @@ class Describer:
         self.wanted.setdefault(node)
         if tensor.is_inference() and not is_inference_mode_enabled():
             raise Unknown("an inference tensor leaves the program")
+        return self._taken(tensor, node)
+
+    def _taken(self, tensor: Any, node: Any) -> Builder:
+        """What a node made; it is one of the tensors over that memory, the others are aliases."""
+        over = self.over.setdefault(node, [])
+        for other, builder in over:
+            if other is tensor:
+                return builder
         leaf = bool(tensor.keys & AUTOGRAD) and tensor._node is None
+        made: Builder
         if tensor._grad is not None:
-            return _with_gradient(node, leaf, self.describe(tensor._grad))
-        return _leaf(node) if leaf else Taken(node)
+            made = _with_gradient(node, leaf, self.describe(tensor._grad))
+        else:
+            made = _leaf(node) if leaf else Taken(node)
+        over.append((tensor, made))
+        if len(over) > 1:
+            if not all(isinstance(builder, Taken) for _, builder in over):
+                raise Unknown("tensors over one memory leave the program, one of them a leaf")
+            self._share(over)
+        return made
+
+    def _share(self, over: list[tuple[Any, Any]]) -> None:
+        """One of these tensors is what the node made: the one that the others were detached from.
+
+        Where that one stays inside, a detached one is: they all count the same versions.
+        """
+        given = [tensor for tensor, _ in over]
+        own = [tensor for tensor in given if tensor.keys & AUTOGRAD]
+        if len(own) > 1:
+            raise Unknown("tensors over one memory leave the program, with gradients each")
+        detached = [tensor for tensor in given if _is_detached(tensor)]
+        own += [tensor for tensor in given if any(d._view.base is tensor for d in detached)]
+        owner = (own or detached or given)[0]
+        for tensor, taken in over:
+            how = "detach()" if _is_detached(tensor) else "data"
+            taken.alias = "" if tensor is owner else how
 
     def _views(self, tensor: Any) -> Builder | None:
         """A view of an input is made anew, by the operators that made it."""
@@ -271,6 +317,10 @@ class Describer:
 
             return _shared(build)
         raise Unknown(f"a new {kind.__module__}.{kind.__name__} leaves the program")
+
+
+def _is_detached(tensor: Any) -> bool:
+    return tensor._view is not None and tensor._view.op.name == "detach"
 
 
 def _counts(node: Any) -> bool:

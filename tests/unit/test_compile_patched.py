@@ -1,0 +1,69 @@
+"""Programs whose surroundings are converted, patched or cached between the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+import coredispatch.nn.utils.parametrize as parametrize
+from coredispatch import nn
+
+BACKENDS = ["eager", "cpu_numba"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_converted_module_when_sizes_open(backend: str) -> None:
+    """What a run with open sizes did to a parameter is taken back as a whole, its dtype too."""
+    net = nn.Linear(2, 2, bias=False)
+    program = cd.compile(lambda x: net.float()(x), backend=backend)
+    for rows in (2, 3, 4, 5):
+        net.double()
+        x = cd.ones(rows, 2)
+        made = program(x)
+        assert made.dtype is net.weight.dtype is cd.float32
+        assert made.allclose(x @ net.weight.T)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("through", ["module", "function", "sequential"])
+def test_forward_of_a_library_class_is_patched(
+    backend: str, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net: Any = nn.Sequential(nn.ReLU(), nn.Tanh()) if through == "sequential" else nn.ReLU()
+    program = cd.compile((lambda x: net(x)) if through == "function" else net, backend=backend)
+    x = cd.tensor([-1.0, 2.0])
+    first = [program(x).tolist() for _ in range(3)]
+    assert first[0] == first[2] == net(x).tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.ReLU, "forward", lambda self, x: x.abs() * 7)
+        for _ in range(3):
+            assert program(x).tolist() == net(x).tolist() != first[0]
+    assert program(x).tolist() == first[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cached_parametrizations(backend: str) -> None:
+    """Inside of ``cached`` a parametrization is computed once, whoever asks for it."""
+
+    class Counted(nn.Module):
+        calls = 0
+
+        def forward(self, x: cd.Tensor) -> cd.Tensor:
+            Counted.calls += 1
+            return x * Counted.calls
+
+    def outputs(wrap: Callable[[Any], Any]) -> list[float]:
+        Counted.calls = 0
+        net = nn.Linear(2, 1, bias=False)
+        nn.init.ones_(net.weight)
+        parametrize.register_parametrization(net, "weight", Counted())
+        program, x = wrap(net), cd.ones(1, 2)
+        found = [program(x).item() for _ in range(2)]
+        with parametrize.cached():
+            found += [program(x).item() for _ in range(3)]
+        return [*found, program(x).item(), Counted.calls]
+
+    assert outputs(lambda net: cd.compile(net, backend=backend)) == outputs(lambda net: net)
