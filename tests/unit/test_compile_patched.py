@@ -67,3 +67,35 @@ def test_cached_parametrizations(backend: str) -> None:
         return [*found, program(x).item(), Counted.calls]
 
     assert outputs(lambda net: cd.compile(net, backend=backend)) == outputs(lambda net: net)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bases_of_a_class_change(backend: str) -> None:
+    class Twice(nn.Module):
+        def forward(self, x: cd.Tensor) -> cd.Tensor:
+            return x * 2
+
+    class Thrice(nn.Module):
+        def forward(self, x: cd.Tensor) -> cd.Tensor:
+            return x * 3
+
+    class Net(Twice):
+        pass
+
+    net = Net()
+    program, x = cd.compile(net, backend=backend), cd.ones(2)
+    for bases in [(Twice,), (Thrice,), (Twice,)]:
+        Net.__bases__ = bases
+        for _ in range(3):
+            assert program(x).tolist() == net(x).tolist()
+
+
+def test_sequential_of_another_order() -> None:
+    class Backwards(nn.Sequential):
+        def __iter__(self) -> Any:
+            return reversed(list(super().__iter__()))
+
+    net = Backwards(nn.ReLU(), nn.Hardtanh(-3.0, 1.0))
+    x = cd.tensor([-2.0, 5.0])
+    assert net(x).tolist() == [0.0, 1.0]
+    assert cd.compile(net, backend="eager")(x).tolist() == [0.0, 1.0]

@@ -46,6 +46,7 @@ from coredispatch.frontend.compiling.replaced import (
     filled,
     parts_of,
 )
+from coredispatch.frontend.compiling.schedules import scheduled
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
@@ -437,6 +438,7 @@ class State:
         if type(cls) is not type:
             self.walk(type(cls), type(cls).__name__)
         self.record("members", cls, None, f"the attributes of {cls.__name__}")
+        self.record("attribute", cls, "__bases__", f"the bases of {cls.__name__}")
         for name in list(vars(cls)):
             if name not in ("__dict__", "__weakref__", "__doc__", "__annotations__"):
                 self.record("member", cls, name, f"{cls.__name__}.{name}")
@@ -472,7 +474,7 @@ class State:
                 for key, number in state.items() if isinstance(state, dict) else ():
                     if type(number) in (int, float):
                         self.steps.add(("item", id(state), key))
-            self.dynamic |= self.steps | set(_scheduled(value))
+            self.dynamic |= self.steps | set(scheduled(value))
             self._container(vars(value), how)
             return
         if isinstance(value, LRScheduler):
@@ -577,18 +579,6 @@ class State:
             for name in vars(base).get("__slots__", ()) if by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
-
-
-def _scheduled(optimizer: Optimizer) -> Iterator[Any]:
-    """The places of the numbers that schedules of an optimizer set."""
-    hooks = vars(optimizer).get("_optimizer_step_post_hooks") or {}
-    owners = [getattr(hook, "__self__", None) for hook in hooks.values()]
-    schedules = [owner for owner in owners if isinstance(owner, LRScheduler)]
-    names = ["lr"] if schedules else []
-    if any(getattr(schedule, "cycle_momentum", False) for schedule in schedules):
-        names += ["momentum", "betas"]
-    for group in optimizer.param_groups:
-        yield from (("item", id(group), name) for name in names if name in group)
 
 
 def _of_python(ufunc: np.ufunc) -> bool:

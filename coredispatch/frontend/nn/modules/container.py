@@ -154,7 +154,11 @@ class Sequential(_Sequence):
         return self.extend([module for _ in range(other - 1) for module in list(self)])
 
     def forward(self, input: Any) -> Any:
-        """Pass ``input`` through all modules."""
+        """Pass ``input`` through all modules, in the order in which ``iter(self)`` gives them."""
+        if type(self).__iter__ is not _Sequence.__iter__:
+            for module in self:
+                input = module(input)
+            return input
         members = self.__dict__
         for name in members["_module_names"]:
             input = members[name](input)
