@@ -99,3 +99,44 @@ def test_sequential_of_another_order() -> None:
     x = cd.tensor([-2.0, 5.0])
     assert net(x).tolist() == [0.0, 1.0]
     assert cd.compile(net, backend="eager")(x).tolist() == [0.0, 1.0]
+
+
+GENERATED: list[Callable[[int, cd.Generator], cd.Tensor]] = [
+    lambda n, g: cd.randn(n, generator=g),
+    lambda n, g: cd.randperm(n, generator=g),
+    lambda n, g: cd.bernoulli(cd.full((n,), 0.5), generator=g),
+    lambda n, g: cd.empty(n).uniform_(generator=g),
+    lambda n, g: cd.multinomial(cd.ones(9), n, generator=g),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("draw", GENERATED)
+def test_a_generator_goes_on_as_in_eager_when_sizes_open(
+    draw: Callable[[int, cd.Generator], cd.Tensor], backend: str
+) -> None:
+    def drawn(wrap: Callable[[Any], Any]) -> Any:
+        generator = cd.Generator().manual_seed(5)
+        program = wrap(lambda n: draw(n, generator))
+        return [program(n).tolist() for n in (3, 3, 4, 2, 3, 5)]
+
+    assert drawn(lambda f: cd.compile(f, backend=backend)) == drawn(lambda f: f)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_generator_goes_on_where_a_value_decides(backend: str) -> None:
+    """A path that was not captured before takes back what was drawn on the way to it."""
+
+    def drawn(wrap: Callable[[Any], Any]) -> Any:
+        generator = cd.Generator().manual_seed(1)
+
+        def walk(x: cd.Tensor) -> cd.Tensor:
+            step = cd.rand(1, generator=generator)
+            if step > 0.6:
+                return x + cd.rand(1, generator=generator)
+            return x - step
+
+        program = wrap(walk)
+        return [program(cd.zeros(1)).item() for _ in range(12)]
+
+    assert drawn(lambda f: cd.compile(f, backend=backend)) == drawn(lambda f: f)

@@ -86,7 +86,6 @@ class Capture:
         self.passing = False
         self.taken_back = False
         self.unread: set[Record] = set()  # lists that are appended to and not read
-        self.random: Any = None
         self.result: Any = None
         self.segments: list[Segment] = []
         self.leaf: Leaf | None = None
@@ -193,7 +192,7 @@ class Capture:
                 self.look_around()
             except RecursionError:
                 recorder.refuse(_TOO_DEEP)
-            self.random = default_generator("cpu").state_bytes()
+            self.state.walk(default_generator("cpu"), "the generator of random numbers")
             if recorder.table is not None and recorder.problem is not None:
                 self.problem = recorder.problem
                 self.take_back(copies)
@@ -312,7 +311,8 @@ class Capture:
         """Make everything that was recorded what it was before the call."""
         self.taken_back = True
         self.recorder.alive = False
-        default_generator("cpu").load_state_bytes(self.random)
+        for generator, before in self.state.generators:
+            generator.load_state_bytes(before)
         for tensor, grad, keys, node, raw in self.state.before:
             if tensor.raw is not raw:
                 tensor.raw, tensor._dtype = raw, None

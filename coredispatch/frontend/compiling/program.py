@@ -183,6 +183,7 @@ class Program:
         self.changed: set[Node] = set()
         self.elements = 0  # that it writes
         self.drawn = False
+        self.generators: list[Any] = []  # that it may draw from
         self.compiler: Any = None
         self.calls = 0
         self.ready: Any = None
@@ -238,6 +239,8 @@ class Program:
             self.draws = self.draws or decision.draws
         written = capture.recorder.written()
         self.drawn = self.drawn or capture.recorder.draws
+        known = {id(generator): generator for generator in self.generators}
+        self.generators = [*(known | {id(g): g for g, _ in capture.state.generators}).values()]
         self.changed |= {mapping.get(nodes[i], nodes[i]) for i in written}
         self.elements += sum(capture.recorder.inputs[i][1].numel() for i in written)
         loses = any(leaf.effects for leaf in self.leaves())
@@ -330,9 +333,7 @@ class Program:
             return None
         if not written and not draws:
             return None
-        from coredispatch.frontend.random import get_rng_state, set_rng_state
-
-        state = get_rng_state() if draws else None
+        states = [(g, g.state_bytes()) for g in self.generators] if draws else []
         kept = [
             (env[n], masked_call(lambda t: t.clone(), [env[n]]))
             for n in written
@@ -342,8 +343,8 @@ class Program:
         def undo() -> None:
             for tensor, before in kept:
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
-            if state is not None:
-                set_rng_state(state)
+            for generator, before in states:
+                generator.load_state_bytes(before)
 
         return undo
 

@@ -52,7 +52,7 @@ from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
 from coredispatch.frontend.ownership import is_library_name, of_library
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.plugin import Device, DType, Generator, Operator, Value
+from coredispatch.plugin import Device, DType, Generator, OpError, Operator, Value
 
 __all__ = ["State"]
 
@@ -62,7 +62,6 @@ _ATOMS: tuple[type, ...] = (
     DType,
     Device,
     Operator,
-    Generator,
     type,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -125,6 +124,7 @@ class State:
         self.every_tensor: list[Any] = []
         # what each was: (tensor, gradient, keys, node, raw)
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
+        self.generators: list[tuple[Generator, bytes]] = []  # with what they were
         self.attributes: list[tuple[Any, tuple[str, ...]]] = []
         self.codes: set[Any] = set()
         self.pinned: set[type] = set()  # classes of the library
@@ -373,6 +373,11 @@ class State:
             owner = getattr(value, "__self__", None)
             if type(owner).__module__ in ("builtins", "collections", "itertools"):
                 self.walk(owner, f"the object of {how}")
+        elif isinstance(value, Generator):
+            try:
+                self.generators.append((value, value.state_bytes()))
+            except OpError as error:
+                self.refuse(f"{how}: {error}")
         elif isinstance(value, _ATOMS):
             return
         elif isinstance(value, _CACHING):
