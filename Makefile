@@ -86,7 +86,7 @@ demo: dev
 
 test: dev $(ORACLE)
 	$(MAKE) --no-print-directory test-compiled
-	@if $(PY) -c "import sys, coredispatch._compiled as c; sys.exit(not all(c.compiled_modules().values()))"; \
+	@if $(PY) -c "import sys, coredispatch._compiled as c; sys.exit(False in c.compiled_modules().values())"; \
 	    then $(MAKE) --no-print-directory test-interpreted; \
 	    else echo "The tests above ran interpreted: no compiled modules here."; fi
 

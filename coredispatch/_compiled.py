@@ -40,6 +40,7 @@ HOT_MODULES = (
     "coredispatch/frontend/autograd/accumulate.py",
     "coredispatch/frontend/autograd/recording.py",
     "coredispatch/frontend/autograd/engine.py",
+    "coredispatch/frontend/autograd/function_node.py",
 )
 
 # The name of the extension that all compiled modules share is LIBRARY + "__mypyc".

@@ -42,7 +42,7 @@ def show() -> str:
 
 
 def _form() -> str:
-    return "compiled" if all(_compiled.compiled_modules().values()) else "interpreted"
+    return "compiled" if False not in _compiled.compiled_modules().values() else "interpreted"
 
 
 def parallel_info() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coredispatch.frontend.compiling.checking import read
-from coredispatch.frontend.compiling.graphs import OFF, masked_call
+from coredispatch.frontend.compiling.graphs import OFF, run_below
 from coredispatch.frontend.compiling.joint import attached, freed
 from coredispatch.frontend.compiling.program import (
     Failed,
@@ -81,7 +81,7 @@ def _computed(program: Program, env: dict[Any, Any], undo: Any) -> Leaf:
         raise Unseen
     while True:
         values = [env[node] for node in segment.inputs]
-        made = masked_call(segment.run or segment.compiled(program.compiler, values), values)
+        made = run_below(segment.run or segment.compiled(program.compiler, values), values)
         if len(made) != len(segment.outputs):
             raise OpError(
                 f"the compiled graph gave {len(made)} values in the place of "

@@ -10,7 +10,7 @@ from coredispatch.graph import Graph, Node
 from coredispatch.plugin import Operator, key_bit
 from coredispatch.registry.dispatch.masks import call_masked
 
-__all__ = ["OFF", "extracted", "made_by", "masked_call"]
+__all__ = ["OFF", "extracted", "made_by", "masked_call", "run_below"]
 
 #: the layers that a graph runs below
 OFF = AUTOGRAD | key_bit("autocast") | key_bit("compile")
@@ -55,3 +55,10 @@ def made_by(node: Node) -> set[Node]:
 def masked_call(run: Callable[..., Any], values: list[Any]) -> Any:
     """``run(*values)`` below autograd and autocast."""
     return call_masked(run, values, OFF)
+
+
+def run_below(run: Callable[..., Any], values: list[Any]) -> Any:
+    """:func:`masked_call` of a compiled graph; what calls no operator needs no masks."""
+    direct = getattr(run, "direct", None)
+    made = NotImplemented if direct is None else direct(*values)
+    return call_masked(run, values, OFF) if made is NotImplemented else made

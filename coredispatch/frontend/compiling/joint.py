@@ -12,40 +12,30 @@ from contextlib import contextmanager
 from typing import Any
 
 from coredispatch.frontend.autograd.backward import grad as gradients
-from coredispatch.frontend.autograd.function import (
-    Function,
-    inference_saved,
-    saved_was_written,
-)
+from coredispatch.frontend.autograd.function import Function
+from coredispatch.frontend.autograd.function_node import joined
 from coredispatch.frontend.autograd.node import GraphTask, materialized
 from coredispatch.frontend.autograd.node import Node as GradientNode
 from coredispatch.frontend.autograd.recording import (
     add_edge,
-    alias_of,
     assign_sequence_number,
     attach,
 )
 from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.gradient_hooks import any_hooks, leaves_of, without_history
-from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
+from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call, run_below
 from coredispatch.frontend.compiling.recording import Origin, Recorder
 from coredispatch.frontend.compiling.sizes import tangent
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.modes import enable_grad, is_recording
-from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.compilers import eager
 from coredispatch.graph.passes.aliasing import written_by
 from coredispatch.plugin import AutogradError, Operator, Value, Wrapper
 from coredispatch.registry.around.checks import came_by_signal
-from coredispatch.registry.dispatch.masks import masked
-from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.value import version_of
-from coredispatch.registry.wiring import GRAPH
 
 __all__ = ["CompiledProgram", "Joint", "attached", "differentiated", "freed"]
-
-_INFERENCE = TABLE.bit("inference")
 
 
 class Joint:
@@ -74,15 +64,19 @@ class Joint:
         self.compiler: Any = None
         self.freed = self.fresh = False
 
-    def backward(self, node: Any, saved: list[Any], grads: list[Any]) -> list[Any]:
+    def backward(self, node: Any, saved: Any, grads: list[Any]) -> list[Any]:
         """The gradients of ``ins``, for those of ``outs``, the outputs of ``node``.
 
         What depends on results without a gradient alone gets none, as in eager.
         """
+        if self.freed:
+            raise _second_time()
+        if is_recording():
+            raise _once_only()
         whole = materialized(node, grads)
         known = [*saved, *whole]
         values = [known[place] for place in self.order]
-        made = masked_call(self._ready(values, whole), values)
+        made = run_below(self._ready(values, whole), values)
         if whole is grads and len(made) == len(self.present):
             return made  # type: ignore[no-any-return]
         given = {place for place, grad in enumerate(grads) if grad is not None}
@@ -212,8 +206,8 @@ def attached(joint: Joint, outs: Any, saved: Any, inputs: Any) -> Any:
 
     ``saved`` are the values that the backward graph takes from the forward.
     """
-    if not GRAPH.watched and _are_own(outs) and not any(_transformed(v) for v in inputs):
-        return ProgramNode(joint, inputs).keeping(outs, saved)
+    if joined("CompiledProgram", joint.backward, outs, saved, inputs):
+        return outs
     if is_recording():
         found = CompiledProgram.apply(joint, outs, saved, *inputs)
     else:  # the program recorded, in a block of enable_grad()
@@ -224,73 +218,6 @@ def attached(joint: Joint, outs: Any, saved: Any, inputs: Any) -> Any:
         if link is not None and any(link.base is other for other in found):
             link.custom = False  # what it is a view of has its history, and tells it
     return found
-
-
-def _are_own(outs: Any) -> bool:
-    """Whether results are tensors that the program made: no input, no view, and none twice."""
-    if any(out.keys & AUTOGRAD or out._view is not None for out in outs):
-        return False
-    return len(outs) == 1 or len({id(out) for out in outs}) == len(outs)
-
-
-def _transformed(value: Any) -> bool:
-    return isinstance(value.raw, Wrapper)
-
-
-class ProgramNode(GradientNode):
-    """The node of a call of a program whose results are tensors of their own.
-
-    It does what a node of :class:`CompiledProgram` does, for a third of what that costs.
-    """
-
-    def __init__(self, joint: Joint, inputs: Any) -> None:
-        super().__init__("CompiledProgram", True)
-        self.joint = joint
-        self.kept: list[Any] | None = None
-        self.versions: list[int] = []
-        for value in inputs:
-            add_edge(self, value)
-        assign_sequence_number(self)
-
-    def keeping(self, outs: Any, saved: Any) -> Any:
-        """``outs``, made results of this node, which keeps ``saved``."""
-        for out in outs:
-            attach(self, out)
-        kept: list[Any] = []
-        for value in saved:
-            if not isinstance(value, TensorBase):
-                kept.append(value)
-                self.versions.append(-1)
-                continue
-            if masked(value.keys) & _INFERENCE:
-                raise inference_saved(self)
-            self.versions.append(version_of(value))
-            # A node must not own its outputs: of those it keeps an alias.
-            kept.append(alias_of(value) if value._node is self else value)
-        self.kept = kept
-        return outs
-
-    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
-        """The gradients of the inputs."""
-        if self.joint.freed:
-            raise _second_time()
-        saved = self.kept
-        if saved is None:
-            raise GRAPH.freed_error(self)
-        for value, version in zip(saved, self.versions):
-            if version >= 0 and version_of(value) != version:
-                raise saved_was_written(self, value, version)
-        if is_recording():
-            raise _once_only()
-        return self.joint.backward(self, saved, grads)
-
-    def release(self) -> None:
-        """Free what was saved; where nothing was, another pass needs nothing."""
-        self.kept = None if self.kept else self.kept
-
-    def name(self) -> str:
-        """Name of the node."""
-        return "CompiledProgramBackward"
 
 
 class CompiledProgram(Function):
@@ -312,8 +239,6 @@ class CompiledProgram(Function):
         if joint.freed:
             raise _second_time()
         tensors = ctx.saved_tensors
-        if is_recording():
-            raise _once_only()
         saved = [n if t is None else t for t, n in zip(tensors, ctx.numbers)]
         return (None, None, None, *joint.backward(ctx._node, saved, list(grads)))
 

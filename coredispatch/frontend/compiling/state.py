@@ -52,7 +52,7 @@ from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
 from coredispatch.frontend.ownership import is_library_name, of_library
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.plugin import Device, DType, Generator, OpError, Operator, Value
+from coredispatch.plugin import Device, DType, Generator, Operator, OpError, Value
 
 __all__ = ["State"]
 
