@@ -22,7 +22,6 @@ from coredispatch.frontend.compiling.numbers import (
     Sym,
     is_open,
     plain,
-    plain_keys,
     scrubbed,
     symbolic,
 )
@@ -33,7 +32,7 @@ from coredispatch.frontend.compiling.recording import (
     TakeBack,
     Unsupported,
 )
-from coredispatch.frontend.compiling.records import MISSING, Record, equal
+from coredispatch.frontend.compiling.records import MISSING, Record, equal, put_back
 from coredispatch.frontend.compiling.replaced import Part, SizeOf, alike, may_grow, parts_of
 from coredispatch.frontend.compiling.sizes import OpenSizes, Sized, opened, questions, shown
 from coredispatch.frontend.compiling.state import State
@@ -319,18 +318,11 @@ class Capture:
             tensor._grad, tensor.keys = grad, keys
             tensor._node, tensor._output_nr, tensor._view = node
         with capturing_nothing():
-            for tensor, before in self.recorder.overwritten.values():
+            for tensor, before, _ in self.recorder.overwritten.values():
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
         for container, before in (*zip(self.given.containers, copies), *self.state.filled):
             Contents.fill(container, before)
-        for record in list(self.state):
-            now = record.now()
-            if record.kind == "keys":
-                plain_keys(record.holder)
-                for key in set(record.now()) - set(record.value):
-                    record.holder.pop(key)
-            elif now is not record.value and record.kind not in ("class", "array", "members"):
-                record.put(record.value)
+        put_back(self.state)
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -440,7 +432,13 @@ class Capture:
                     if ("item", id(record.holder), key) not in self.state.records:
                         new = Record("item", record.holder, key, MISSING, f"a new {key!r}")
                         found.append((new.put, describer.describe(new.now())))
+                old, left = set(record.value), set(now)
+                order = [*(key for key in record.value if key in left)]
+                if [*now] != order + [key for key in now if key not in old]:
+                    raise Unknown(f"{record.how} come in another order")
                 continue
+            if record.kind == "entry" and now is MISSING:
+                continue  # of a list that is written as a whole
             if record.kind == "list":
                 before = len(record.value)
                 if equal(now[:before], record.value) and self.state.appended(record):

@@ -366,6 +366,9 @@ class CompiledFunction:
             if self.misses >= SETTINGS.recompile_limit:
                 self.given_up = capture.problem[0]
             return self._eagerly(args, kwargs) if capture.taken_back else capture.result
+        if capture.taken_back and self.plain:  # it fails with ordinary numbers, too
+            self.misses += 1
+            return self._eagerly(args, kwargs)
         if capture.taken_back:  # numbers of ours were not what the program took them for
             self.plain, self.moving = True, set()
             given = Arguments(args, kwargs, self.moving, apart=self.apart)

@@ -129,7 +129,8 @@ class Recorder:
         self.busy = 0
         self.running = False  # the program itself, not what is found out afterwards
         self.plain = False  # whether the program gets ordinary numbers
-        self.overwritten: dict[int, tuple[Any, Any]] = {}  # tensors from outside, and copies
+        #: by their memory: tensors from outside, and copies; ``p`` and ``p.data`` are one entry
+        self.overwritten: dict[int, tuple[Any, Any, Any]] = {}
         self.draws = False
         self.state: Iterable[Any] = ()  # records of what the program can reach
         self.stopped = False  # whether the run was ended, and is to be taken back
@@ -343,10 +344,11 @@ class Recorder:
                 self.about_to_write(value)
             elif isinstance(value, Value):
                 root: Any = _root(value)
-                node = self.known.get(id(root.raw))
-                if (node is None or node.op == "placeholder") and id(root) not in self.overwritten:
+                raw = root.raw
+                node = self.known.get(id(raw))
+                if (node is None or node.op == "placeholder") and id(raw) not in self.overwritten:
                     with capturing_nothing():
-                        self.overwritten[id(root)] = (root, root.detach().clone())
+                        self.overwritten[id(raw)] = (root, root.detach().clone(), raw)
 
     # -- where values leave ----------------------------------------------------------------------
 
@@ -393,7 +395,7 @@ class Recorder:
         return [
             i
             for i, (_, value, _) in enumerate(self.inputs)
-            if isinstance(value, Value) and id(_root(value)) in self.overwritten
+            if isinstance(value, Value) and id(_root(value).raw) in self.overwritten
         ]
 
     def decide(self, node: Node, answer: Any, what: str) -> None:

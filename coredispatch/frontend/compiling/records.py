@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.compiling.numbers import plain
+from coredispatch.frontend.compiling.numbers import plain, plain_keys
 from coredispatch.plugin import Device
 
-__all__ = ["FIXED", "LISTS", "MISSING", "PLAIN", "READ", "Record", "Snapshot", "equal"]
+__all__ = [
+    "FIXED",
+    "LISTS",
+    "MISSING",
+    "PLAIN",
+    "READ",
+    "Record",
+    "Snapshot",
+    "equal",
+    "put_back",
+]
 
 
 class _Missing:
@@ -162,6 +172,22 @@ def _put_attribute(holder: Any, key: Any, value: Any) -> None:
         delattr(holder, key)
     else:
         setattr(holder, key, value)
+
+
+def put_back(records: Iterable[Record]) -> None:
+    """Make all records what they were, and dicts and lists as long and in the order they were."""
+    changed = [r for r in records if r.kind == "keys" or r.now() is not r.value]
+    for record in sorted(changed, key=lambda record: record.kind == "entry"):  # lists before them
+        if record.kind == "keys":
+            plain_keys(record.holder)
+            for key in set(record.now()) - set(record.value):
+                record.holder.pop(key)
+        elif record.kind not in ("class", "array", "members"):
+            record.put(record.value)
+    for record in changed:
+        if record.kind == "keys" and record.now() != record.value:
+            for key in filter(record.holder.__contains__, record.value):
+                record.holder[key] = record.holder.pop(key)
 
 
 READ: dict[str, Callable[[Any, Any], Any]] = {

@@ -1,0 +1,172 @@
+"""Runs that are taken back (another size, another answer, an error) leave everything as it was."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+
+BACKENDS = ["eager", "cpu_numba"]
+
+WRITES: dict[str, Callable[[nn.Parameter], Any]] = {
+    "data": lambda p: p.data.add_(1),
+    "data of data": lambda p: p.data.data.mul_(2),
+    "an element of data": lambda p: p.data[0].add_(1),
+    "a copy": lambda p: p.data.copy_(p.data + 1),
+    "detached": lambda p: p.detach().add_(1),
+}
+
+
+def _both(program_of: Callable[[Callable[[Any], Any]], Any], backend: str) -> None:
+    """What a program gives compiled is what it gives eagerly."""
+    eager = program_of(lambda f: f)
+    assert program_of(lambda f: cd.compile(f, backend=backend)) == eager
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_before_an_answer_that_is_new(write: str, backend: str) -> None:
+    def weights(wrap: Callable[[Any], Any]) -> Any:
+        weight, buffer = nn.Parameter(cd.ones(2)), cd.zeros(2)
+
+        def step(x: cd.Tensor, bound: float) -> cd.Tensor:
+            WRITES[write](weight)
+            buffer.data.add_(1)
+            if x.sum() > bound:
+                x = x * 2
+            return x.sum() + weight.sum() + buffer.sum()
+
+        program = wrap(step)
+        made = [program(cd.ones(3), bound).item() for bound in (0.0, 5.0, 0.0, 5.0, 9.0)]
+        return made, weight.tolist(), buffer.tolist()
+
+    _both(weights, backend)
+
+
+LISTS: dict[str, Callable[[list[Any]], Any]] = {
+    "del first": lambda q: q.__delitem__(0),
+    "pop": lambda q: q.pop(0),
+    "del some": lambda q: q.__delitem__(slice(1, 3)),
+    "remove": lambda q: q.remove(q[0]),
+    "assign": lambda q: q.__setitem__(slice(None), q[1:]),
+    "reverse": lambda q: q.reverse(),
+    "insert": lambda q: q.insert(0, 5),
+    "slide": lambda q: (q.pop(0), q.append(q[-1] + 1)),
+    "clear": lambda q: (q.clear(), q.extend([1, 2])),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", LISTS)
+def test_lists_when_sizes_open(change: str, backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        queue = [0, 1] * 20
+
+        def step(x: cd.Tensor) -> cd.Tensor:
+            LISTS[change](queue)
+            return x.sum() + queue[0] + len(queue)
+
+        program = wrap(step)
+        return [program(cd.ones(n)).item() for n in (3, 3, 4, 2, 5, 5)], queue
+
+    _both(run, backend)
+
+
+def _use(d: Any) -> None:
+    key = next(iter(d))
+    value = d.pop(key)
+    d[key] = value
+
+
+DICTS: dict[str, Callable[[Any], Any]] = {
+    "used again": _use,
+    "to the end": lambda d: d.move_to_end(next(iter(d))),
+    "to the begin": lambda d: d.move_to_end(3, last=False),
+    "popped": lambda d: d.popitem(last=False),
+    "popped last": lambda d: d.popitem(),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *((collections.OrderedDict, change) for change in DICTS),
+        (dict, "used again"),
+        (dict, "popped last"),
+    ],
+)
+def test_orders_of_dicts_when_sizes_open(change: str, kind: Any, backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        cache = kind((i, i) for i in range(9))
+
+        def step(x: cd.Tensor) -> cd.Tensor:
+            DICTS[change](cache)
+            return x.sum() + next(iter(cache)) * 10 + list(cache)[-1]
+
+        program = wrap(step)
+        return [program(cd.ones(n)).item() for n in (3, 3, 3, 4, 4, 5)], list(cache.items())
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("schedule", [False, True])
+def test_errors_in_a_step_that_counts(schedule: bool, backend: str) -> None:
+    """A wrong input in the midst of training is refused as in eager, and training goes on."""
+
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        cd.manual_seed(0)
+        net = nn.Linear(4, 3)
+        optimizer = cd.optim.Adam(net.parameters(), 0.1)
+        scheduler = cd.optim.lr_scheduler.StepLR(optimizer, 2)
+
+        def step(x: cd.Tensor, row: int) -> cd.Tensor:
+            optimizer.zero_grad()
+            loss = net(x).sum()
+            loss.backward()
+            optimizer.step()
+            if schedule:
+                scheduler.step()
+            return x[row].sum() + loss
+
+        program, made = wrap(step), []
+        for features, row in [(4, 0), (4, 1), (5, 0), (4, 0), (4, 9), (4, 1), (5, 0), (4, 0)]:
+            try:
+                made.append(round(program(cd.ones(2, features), row).item(), 4))
+            except cd.ShapeError as error:
+                made.append(type(error).__name__)
+            except IndexError as error:
+                made.append(type(error).__name__)
+        state = optimizer.state[net.weight]
+        return made, state["step"], [round(v, 4) for v in net.bias.tolist()]
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_buffers_registered_before_an_error(backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        net: Any = nn.Module()
+        net.count = 0
+
+        def step(x: cd.Tensor, row: int) -> cd.Tensor:
+            net.count += 1
+            net.register_buffer(f"b{net.count}", cd.ones(1) * net.count)
+            total = sum(b.sum() for b in net.buffers())
+            return x[row] * 2 + total
+
+        program, made = wrap(step), []
+        for row in (0, 1, 9, 2, 8, 3, 1):
+            try:
+                made.append(program(cd.ones(4), row).item())
+            except IndexError as error:
+                made.append(type(error).__name__)
+        return made, list(dict(net.named_buffers()))
+
+    _both(run, backend)
