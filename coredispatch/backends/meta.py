@@ -35,6 +35,7 @@ from coredispatch.plugin import (
     check_types,
     contiguous_strides,
     describe_call,
+    dtypes,
     from_raw,
     hookimpl,
     link_results,
@@ -344,6 +345,7 @@ class MetaBackend(Backend):
     name: ClassVar[str] = "meta"
     array_type: ClassVar[type] = MetaArray
     views: ClassVar[bool] = True
+    storage_dtypes = dtypes.EIGHT_BIT_FLOATS
     generic = staticmethod(_meta)
 
     def from_numpy(self, array: Any) -> MetaArray:

@@ -1,6 +1,6 @@
-"""bfloat16 through DLPack: NumPy, which makes and reads the capsules, has no such element type.
+"""bfloat16 and 8-bit floats through DLPack: NumPy, which makes and reads the capsules, has neither.
 
-The elements travel as uint16, and the element type in the capsule is rewritten on the way: its
+The elements travel as integers, and the element type in the capsule is rewritten on the way: its
 layout is fixed by the DLPack specification (https://dmlc.github.io/dlpack/latest/c_api.html).
 """
 
@@ -11,12 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.dtypes import BFLOAT16
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import OpError
 
-__all__ = ["Capsule", "export", "read"]
+__all__ = ["FOREIGN", "Capsule", "export", "read"]
 
-_UINT, _BFLOAT = 1, 4  # of DLDataTypeCode
+_UINT = 1  # of DLDataTypeCode
+#: the others' code by the element type; each has a width of its own
+FOREIGN: dict[DType, int] = {
+    DType.of(name): code
+    for name, code in (
+        ("bfloat16", 4),
+        ("float8_e4m3fn", 10),
+        ("float8_e4m3fnuz", 11),
+        ("float8_e5m2", 12),
+        ("float8_e5m2fnuz", 13),
+        ("float8_e8m0fnu", 14),
+    )
+}
+_NATIVE = {(code, 8 * dtype.itemsize): numpy_dtype(dtype) for dtype, code in FOREIGN.items()}
 
 
 class _DataType(ctypes.Structure):
@@ -61,9 +75,9 @@ def _element_type(capsule: Any) -> _DataType:
 
 
 def export(array: np.ndarray[Any, Any], **options: Any) -> Any:
-    """The capsule of a bfloat16 array of any strides; shares memory."""
-    capsule = array.view(np.uint16).__dlpack__(**options)
-    _element_type(capsule).code = _BFLOAT
+    """The capsule of an array of a :data:`FOREIGN` element type, of any strides; shares memory."""
+    capsule = array.view(f"u{array.itemsize}").__dlpack__(**options)
+    _element_type(capsule).code = FOREIGN[DType.of(array.dtype)]
     return capsule
 
 
@@ -97,20 +111,20 @@ class Capsule:
 
 
 class _Integers:
-    """A DLPack exporter whose bfloat16 elements pass for uint16."""
+    """A DLPack exporter whose foreign elements pass for integers."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self.rewritten = False
+        self.native: np.dtype[Any] | None = None
         self.versioned = False
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self.source.__dlpack__(**options)
         dtype = _element_type(capsule)
         self.versioned = _name_of(capsule) == b"dltensor_versioned"
-        if (dtype.code, dtype.bits) == (_BFLOAT, 16):
+        self.native = _NATIVE.get((dtype.code, dtype.bits)) if dtype.lanes == 1 else None
+        if self.native is not None:
             dtype.code = _UINT
-            self.rewritten = True
         return capsule
 
     def __dlpack_device__(self) -> Any:
@@ -133,9 +147,9 @@ def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def read(source: Any) -> np.ndarray[Any, Any]:
-    """The array in the CPU memory of ``source``, shared; bfloat16 included."""
+    """The array in the CPU memory of ``source``, shared; :data:`FOREIGN` elements included."""
     integers = _Integers(source)
     array = np.from_dlpack(integers)
     if not integers.versioned and not array.flags.writeable:
         array = _writable(array)
-    return array.view(BFLOAT16) if integers.rewritten else array
+    return array if integers.native is None else array.view(integers.native)

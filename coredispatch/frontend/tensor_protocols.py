@@ -15,7 +15,6 @@ from coredispatch._warnings import warn_once
 from coredispatch.frontend.modes import is_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.errors import (
     ArgumentError,
     AutogradError,
@@ -170,7 +169,7 @@ class TensorProtocols(_Above):
             "stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy
         }  # fmt: skip
         options = {name: value for name, value in given.items() if value is not None}
-        if self.dtype is dtypes.bfloat16 and isinstance(self.raw, np.ndarray):
+        if isinstance(self.raw, np.ndarray) and self.raw.dtype.kind == "V":
             from coredispatch.frontend.dlpack import export
 
             return export(self.raw, **options)

@@ -23,5 +23,6 @@ if TYPE_CHECKING:
     from . import pool_functions as pool_functions
     from . import resampling_functions as resampling_functions
     from . import restoring as restoring
+    from . import scaled_products as scaled_products
     from . import state as state
     from . import traversal as traversal

@@ -87,7 +87,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (
         r"TYPE_CHECKING|Callable|Optional|DType|torch|Tensor|classproperty|functional|"
         r"torch_version|get_file_path|prepare_multi.*|factory_kwargs|.*_functionality|grad|"
-        r"ScalingType|SwizzleType|Any|List|Union|NamedTuple|swap_in.*|__dlpack_c.*",
+        r"Any|List|Union|NamedTuple|swap_in.*|__dlpack_c.*",
         "imports and tools of PyTorch's own files, no interface",
     ),
     ("index", "first-class dimensions, of `functorch.dim`"),

@@ -141,6 +141,8 @@ class Subject:
         self.expectations = Expectations.load(expectations or self._declared())
         declared = (self.expectations.dtypes, self.backend.dtypes)
         self.dtypes = tuple(d for d in DTYPES if all(k is None or d in k for k in declared))
+        #: 8-bit floats, of which a backend is asked only where it declares them
+        self.storage_dtypes = tuple(sorted(self.backend.storage_dtypes))
         self.compilations = Compilations()
         #: what a write in place was seen to do wrong, "" nothing, None before the first look
         self.writes: str | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import hypothesis.extra.numpy as npst
 import hypothesis.strategies as st
@@ -13,10 +15,13 @@ import pytest
 from hypothesis import given
 
 import coredispatch as cd
+import coredispatch.plugin as cdp
+from coredispatch.registry import Registrar, RegistrationError
 
 NAMES = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
 DTYPES = [getattr(cd, name) for name in NAMES]
 FLOATS = npst.arrays(np.float32, st.integers(0, 8), elements=st.floats(width=32))
+DOUBLES = npst.arrays(np.float64, st.integers(0, 8), elements=st.floats(-1e6, 1e6) | st.floats())
 
 
 def bits(x: cd.Tensor) -> list[int]:
@@ -152,9 +157,195 @@ class TestConversion:
             cd.empty(2, dtype=cd.float4_e2m1fn_x2)
 
 
+WRITES: list[tuple[str, Callable[[Any, float], Any]]] = [
+    ("full", lambda x, v: cd.full((2,), v, dtype=x.dtype)),
+    ("full_like", cd.full_like),
+    ("fill_", lambda x, v: x.fill_(v)),
+    ("masked_fill", lambda x, v: x.masked_fill(cd.tensor([True, False, True]), v)),
+    ("where", lambda x, v: cd.where(cd.tensor([True, False, True]), x, v)),
+    ("subscript", lambda x, v: (x.__setitem__(0, v), x)[1]),
+    ("index_fill", lambda x, v: x.index_fill(0, cd.tensor([1]), v)),
+    ("pad", lambda x, v: cd.nn.functional.pad(x, (1, 1), value=v)),
+    ("scatter", lambda x, v: x.scatter(0, cd.tensor([1]), v)),
+]
+
+
+class TestDLPack:
+    def test_between_libraries(self) -> None:
+        every = cd.arange(256, dtype=cd.uint8)
+        for name in NAMES:
+            x = every.view(getattr(cd, name)).reshape(16, 16).t()
+
+            class Exporter:  # another library's array, as far as we can see
+                def __dlpack__(self, x: cd.Tensor = x, **options: object) -> object:
+                    return x.__dlpack__(**options)
+
+                def __dlpack_device__(self) -> tuple[int, int]:
+                    return 1, 0
+
+            for y in (cd.from_dlpack(Exporter()), cd.from_dlpack(x.__dlpack__())):
+                assert y.dtype is x.dtype and y.stride() == (1, 16)
+                assert bits(y.contiguous()) == bits(x.contiguous())
+                assert y.data_ptr() == x.data_ptr()
+
+    def test_with_pytorch(self) -> None:
+        torch = pytest.importorskip("torch")
+        for name in NAMES:
+            theirs = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name))
+            mine = cd.from_dlpack(theirs)
+            assert mine.dtype is getattr(cd, name) and bits(mine) == list(range(256))
+            back = torch.from_dlpack(mine)
+            assert back.dtype is theirs.dtype and back.data_ptr() == theirs.data_ptr()
+
+
+class TestNumbersThatAreStored:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_they_must_fit(self, name: str) -> None:
+        dtype = getattr(cd, name)
+        most = cd.finfo(dtype).max
+        x = cd.full((3,), most, dtype=dtype)
+        assert x.tolist() == [most] * 3 == cd.zeros(3, dtype=dtype).fill_(most).tolist()
+        for value in (most * 1.01, -most * 1.01):
+            for _, write in WRITES:
+                with pytest.raises(OverflowError, match=f"{name}, whose greatest number"):
+                    write(cd.ones(3, dtype=dtype), value)
+
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize(("_", "write"), WRITES, ids=[name for name, _ in WRITES])
+    def test_they_become_what_to_makes_of_them(self, name: str, _: str, write: Any) -> None:
+        """Infinities saturate where there are none; tensors of another dtype are converted."""
+        dtype = getattr(cd, name)
+        for value in (1.1, 3.0, float("inf"), float("nan")):
+            expected = bits(cd.tensor([value]).to(dtype))
+            written = write(cd.full((3,), 2.0, dtype=dtype), value)
+            assert expected[0] in bits(written), value
+
+    def test_tensors_of_another_dtype(self) -> None:
+        large, i = cd.tensor([1e9]), cd.tensor([1])
+        x = cd.ones(3, dtype=cd.float8_e4m3fn)
+        for changed in (
+            x.index_put((i,), large),
+            x.index_put((i,), large[0]),
+            x.scatter(0, i, large),
+            x.index_copy(0, i, large),
+            x.put(i, large),
+            cd.select_scatter(x, large[0], 0, 1),
+            x.masked_scatter(cd.tensor([False, True, False]), large),
+        ):
+            assert changed.tolist() == [1, 448, 1]
+
+    def test_lists_saturate_as_in_pytorch(self) -> None:
+        assert cd.tensor([1e9, -460.0], dtype=cd.float8_e4m3fn).tolist() == [448, -448]
+        assert cd.tensor([1e9], dtype=cd.float8_e5m2).tolist() == [float("inf")]
+
+
+class TestBackendsWithoutThem:
+    def test_they_are_refused_before_a_kernel_is_asked(self) -> None:
+        class Few(cdp.Backend):
+            storage_dtypes = frozenset({"float8_e5m2"})
+
+        few = Few()
+        assert not few.has_every_dtype
+        few.check_dtypes([cd.float32, cd.float8_e5m2])
+        with pytest.raises(cd.DTypeError, match="no float8_e4m3fn"):
+            few.check_dtypes(cd.float8_e4m3fn)
+
+    def test_an_unknown_name_is_refused(self) -> None:
+        class Wrong(cdp.Backend):
+            name = "wrong"
+            storage_dtypes = frozenset({"float32"})
+
+        with pytest.raises(RegistrationError, match="'float32'"):
+            Registrar("test").backend(Wrong())
+
+
+SOURCES = "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64".split()
+
+
 class TestBesidePyTorch:
     @given(FLOATS, st.sampled_from(NAMES))
     def test_bits(self, values: np.ndarray, name: str) -> None:
         torch = pytest.importorskip("torch")
         expected = torch.from_numpy(values).to(getattr(torch, name)).view(torch.uint8).tolist()
         assert bits(cd.from_numpy(values).to(getattr(cd, name))) == expected
+
+    @given(DOUBLES, st.sampled_from(NAMES))
+    def test_doubles(self, values: np.ndarray, name: str) -> None:
+        torch = pytest.importorskip("torch")
+        expected = torch.from_numpy(values).to(getattr(torch, name)).view(torch.uint8).tolist()
+        assert bits(cd.from_numpy(values).to(getattr(cd, name))) == expected
+
+    @given(npst.arrays(np.int64, st.integers(0, 8)), st.sampled_from(NAMES))
+    def test_integers(self, values: np.ndarray, name: str) -> None:
+        torch = pytest.importorskip("torch")
+        expected = torch.from_numpy(values).to(getattr(torch, name)).view(torch.uint8).tolist()
+        assert bits(cd.from_numpy(values).to(getattr(cd, name))) == expected
+
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("half", ["float16", "bfloat16"])
+    def test_every_number_of_half_precision(self, half: str, name: str) -> None:
+        torch = pytest.importorskip("torch")
+        patterns = np.arange(2**16, dtype=np.uint16).view(np.int16)
+        theirs = torch.from_numpy(patterns).view(getattr(torch, half)).to(getattr(torch, name))
+        mine = cd.from_numpy(patterns).view(getattr(cd, half)).to(getattr(cd, name))
+        assert bits(mine) == theirs.view(torch.uint8).tolist()
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_ties_bounds_and_what_lies_beside(self, name: str) -> None:
+        torch = pytest.importorskip("torch")
+        every = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float32)
+        own = np.unique(every[np.isfinite(every)])
+        last = own[-1]
+        middles = own[1:] / 2 + own[:-1] / 2
+        edges = last * np.float32([1, 1.03125, 1.0625, 1.09375, 1.125, 1.25, 1.5])
+        at = np.concatenate([own, middles, edges, -edges, np.float32([0, -0.0, np.inf, -np.inf])])
+        values = np.concatenate([at, *(np.nextafter(at, np.float32(e)) for e in (-np.inf, np.inf))])
+        theirs = torch.from_numpy(values).to(getattr(torch, name)).view(torch.uint8).tolist()
+        assert bits(cd.from_numpy(values).to(getattr(cd, name))) == theirs
+
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("target", [*SOURCES, *NAMES])
+    def test_every_number_to_another_type(self, name: str, target: str) -> None:
+        torch = pytest.importorskip("torch")
+        theirs = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name))
+        mine = cd.arange(256, dtype=cd.uint8).view(getattr(cd, name))
+        if "int" in target:  # what C leaves undefined: NaN, and what does not fit
+            limits = torch.iinfo(getattr(torch, target))
+            fits = theirs.double()
+            keep = (fits.trunc() >= limits.min) & (fits < limits.max)
+            theirs, mine = theirs[keep], mine[cd.from_numpy(keep.numpy())]
+        left, right = mine.to(getattr(cd, target)), theirs.to(getattr(torch, target))
+        if target in NAMES:
+            numbers = ~left.float().isnan()  # the sign of a NaN that comes from a fnuz type
+            assert (left.float().isnan().numpy() == right.float().isnan().numpy()).all()
+            found = left.view(cd.uint8)[numbers].tolist()
+            assert found == right.view(torch.uint8)[torch.from_dlpack(numbers)].tolist()
+        elif target == "complex64":
+            assert np.array_equal(left.numpy(), right.numpy(), equal_nan=True)
+        else:
+            a, b = left.double().numpy(), right.double().numpy()
+            assert np.array_equal(a, b, equal_nan=True)
+            assert (np.signbit(a) == np.signbit(b))[~np.isnan(a)].all()
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_limits(self, name: str) -> None:
+        torch = pytest.importorskip("torch")
+        mine, theirs = cd.finfo(getattr(cd, name)), torch.finfo(getattr(torch, name))
+        for field in "bits max min tiny smallest_normal resolution".split():
+            assert getattr(mine, field) == getattr(theirs, field)
+        # PyTorch's eps of e5m2fnuz is half the distance of 1 to the next number.
+        assert mine.eps == theirs.eps * (1 + (name == "float8_e5m2fnuz"))
+        one = cd.ones(1, dtype=mine.dtype).view(cd.uint8)
+        assert (one + 1).view(mine.dtype).item() - 1 == mine.eps
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_checkpoints_both_ways(self, name: str, tmp_path) -> None:
+        torch = pytest.importorskip("torch")
+        path = str(tmp_path / "x.pt")
+        torch.save({"w": torch.arange(12, dtype=torch.uint8).view(getattr(torch, name))}, path)
+        loaded = cd.load(path)["w"]
+        assert loaded.dtype is getattr(cd, name) and bits(loaded) == list(range(12))
+        cd.save({"w": loaded[3:]}, path, format="torch")
+        back = torch.load(path)["w"]
+        assert back.dtype is getattr(torch, name)
+        assert back.view(torch.uint8).tolist() == list(range(3, 12))

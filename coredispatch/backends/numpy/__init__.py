@@ -16,6 +16,7 @@ from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
 from coredispatch.backends.numpy import blas_threads
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.registrar import Registrar
+from coredispatch.registry.model.dtypes import EIGHT_BIT_FLOATS
 
 __all__ = ["NumpyBackend", "coredispatch_register"]
 
@@ -35,6 +36,7 @@ class NumpyBackend(ArrayApiBackend):
     xp: ClassVar[Any] = np
     views: ClassVar[bool] = True
     has_base: ClassVar[bool] = True
+    storage_dtypes = EIGHT_BIT_FLOATS
     scalar_type: ClassVar[type | None] = np.generic
 
     def __init__(self) -> None:

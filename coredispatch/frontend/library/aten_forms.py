@@ -89,7 +89,7 @@ _ANNOUNCED = tuple(
         "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward "
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward "
-        "_scaled_dot_product_flash_attention_for_cpu _scaled_mm _sparse_addmm "
+        "_scaled_dot_product_flash_attention_for_cpu _sparse_addmm "
         "_sparse_mm_reduce_impl sym_constrain_range sym_constrain_range_for_size"
     ).split()
 )

@@ -15,12 +15,14 @@ from coredispatch.frontend.nn import (
     loss_functions,
     pool_functions,
     resampling_functions,
+    scaled_products,
 )
 from coredispatch.frontend.nn.attention_functions import *  # noqa: F403
 from coredispatch.frontend.nn.legacy_arguments import FUNCTIONS
 from coredispatch.frontend.nn.loss_functions import *  # noqa: F403
 from coredispatch.frontend.nn.pool_functions import *  # noqa: F403
 from coredispatch.frontend.nn.resampling_functions import *  # noqa: F403
+from coredispatch.frontend.nn.scaled_products import *  # noqa: F403
 from coredispatch.frontend.operators import operators
 from coredispatch.frontend.overrides import (
     handle_torch_function as handle_torch_function,
@@ -162,7 +164,6 @@ def grouped_mm(
     return result if out_dtype is None else result.to(out_dtype)
 
 
-scaled_mm = announced_function("nn.functional.scaled_mm", "scale and multiply in float32")
 scaled_grouped_mm = announced_function(
     "nn.functional.scaled_grouped_mm", "scale and multiply group by group"
 )
@@ -183,6 +184,7 @@ __all__ = sorted(
         *loss_functions.__all__,
         *pool_functions.__all__,
         *resampling_functions.__all__,
+        *scaled_products.__all__,
         "BroadcastingList1",
         "BroadcastingList2",
         "BroadcastingList3",
@@ -197,7 +199,6 @@ __all__ = sorted(
         "has_torch_function_variadic",
         "native_channel_shuffle",
         "scaled_grouped_mm",
-        "scaled_mm",
         "unfold",
     }
 )

@@ -4,6 +4,8 @@
 
 from coredispatch.frontend.nn.resampling_functions import GRID_SAMPLE_INTERPOLATION_MODES as GRID_SAMPLE_INTERPOLATION_MODES
 from coredispatch.frontend.nn.resampling_functions import GRID_SAMPLE_PADDING_MODES as GRID_SAMPLE_PADDING_MODES
+from coredispatch.frontend.nn.scaled_products import ScalingType as ScalingType
+from coredispatch.frontend.nn.scaled_products import SwizzleType as SwizzleType
 from coredispatch.frontend.nn.resampling_functions import affine_grid as affine_grid
 from coredispatch.frontend.nn.loss_functions import ctc_loss as ctc_loss
 from coredispatch.frontend.nn.pool_functions import fractional_max_pool2d as fractional_max_pool2d
@@ -23,6 +25,7 @@ from coredispatch.frontend.nn.pool_functions import max_unpool1d as max_unpool1d
 from coredispatch.frontend.nn.pool_functions import max_unpool2d as max_unpool2d
 from coredispatch.frontend.nn.pool_functions import max_unpool3d as max_unpool3d
 from coredispatch.frontend.nn.attention_functions import multi_head_attention_forward as multi_head_attention_forward
+from coredispatch.frontend.nn.scaled_products import scaled_mm as scaled_mm
 from coredispatch.frontend.nn.loss_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from coredispatch.frontend.nn.resampling_functions import upsample as upsample
 from coredispatch.frontend.nn.resampling_functions import upsample_bilinear as upsample_bilinear

@@ -155,7 +155,7 @@ def nan_to_num(
     dtype = dtype_of(self)
     if not dtype.is_floating_point:
         return lazy.clone(self)
-    most = _LARGEST[dtype.name]
+    most = _LARGEST.get(dtype.name, math.inf)
     high, low = [
         default if n is None else math.copysign(math.inf, n) if abs(n) > most else n
         for n, default in ((posinf, most), (neginf, -most))

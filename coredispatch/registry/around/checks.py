@@ -303,7 +303,7 @@ def _lacking(entry: Entry, args: tuple[Any, ...]) -> DTypeError | None:
     op, backend = entry.op, getattr(getattr(entry, "wrap_output", None), "backend", None)
     assert isinstance(op, Operator)
     rule = op.dtype_rule
-    if backend is None or backend.dtypes is None or not callable(rule):
+    if backend is None or backend.has_every_dtype or not callable(rule):
         return None
     try:
         found = participants(op, args) if isinstance(rule, Promotion) else args

@@ -1,8 +1,8 @@
 """The dtypes that a backend declares, and the refusal of every other before a kernel is asked.
 
 Tensors of another dtype do not come into being on the device: factories, conversions and moves are
-refused, and operands are not promoted to it. A backend that declares nothing is not looked at, and
-of one that does only kernels that choose a dtype are: an addition costs what it cost.
+refused, and operands are not promoted to it. A backend that has them all is not looked at, and of
+another only kernels that choose a dtype are: an addition costs what it cost.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def declared(backend: Backend, op: Operator, fn: Callable[..., Any]) -> Callable
     for a few operators (the real part of a complex number, an index), whose kernels know.
     """
     rule = op.dtype_rule
-    if backend.dtypes is None or rule is None or op.schema.plain:
+    if backend.has_every_dtype or rule is None or op.schema.plain:
         return fn
     if isinstance(rule, Promotion):
         rule = rule.result
     if rule is None:
         return fn
     if isinstance(rule, DType):
-        return fn if rule.name in backend.dtypes else _refusing(backend, rule)
+        has = backend.dtypes is None or rule.name in backend.dtypes
+        return fn if has else _refusing(backend, rule)
     if op.device < 0 and all(param.kind != "DType" for param in op.schema.params):
         return fn
 

@@ -47,7 +47,8 @@ class Registrar:
                 f"{backend.array_type!r}, which is not a class",
                 fix="set the class attribute array_type to the class of its raw arrays",
             )
-        unknown = {*(backend.dtypes or ())} - {d.name for d in (*ALL_DTYPES, *STORAGE_DTYPES)}
+        unknown = {*(backend.dtypes or ())} - {d.name for d in ALL_DTYPES}
+        unknown |= {*backend.storage_dtypes} - {d.name for d in STORAGE_DTYPES}
         if unknown:
             raise RegistrationError(
                 f"plugin {self.plugin!r}: backend {backend.name!r} declares unknown dtypes: "

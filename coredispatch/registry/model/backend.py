@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, ClassVar
 
-from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES, DType
+from coredispatch.registry.model.dtypes import ALL_DTYPES, EIGHT_BIT_FLOATS, STORAGE_DTYPES, DType
 from coredispatch.registry.model.errors import DeviceError, DTypeError, KernelError, NoDeviceError
 from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
 
-_DENSE = (*ALL_DTYPES, *STORAGE_DTYPES)
+_DENSE = frozenset(ALL_DTYPES)
 
 
 class ContextKernel:
@@ -61,6 +61,9 @@ class Backend:
         dtypes: names of the element types the device has, None for all of them. Where a tensor of
             another would be made there (factories, moves, conversions, promotion), the call is
             refused with a :class:`DTypeError` before a kernel is asked.
+        storage_dtypes: names of the 8-bit floats that its memory holds, such as
+            ``"float8_e4m3fn"``: they are made, moved, indexed and converted, and not computed with.
+            The others are refused like element types that are not in ``dtypes``.
     """
 
     name: ClassVar[str] = ""
@@ -69,6 +72,7 @@ class Backend:
     has_base: ClassVar[bool] = False
     fallback: ClassVar[str | None] = None
     dtypes: frozenset[str] | None = None
+    storage_dtypes: frozenset[str] = frozenset()
     kernels: Mapping[str, Callable[..., Any]] = {}
     #: boxed generic kernel ``generic(call, args)`` for every op without one of its own. It makes
     #: tensors itself: ``link_results`` links those that share memory, ``bump_version`` a write
@@ -191,19 +195,28 @@ class Backend:
             )
         return index or 0
 
+    @property
+    def has_every_dtype(self) -> bool:
+        """Whether no element type of dense tensors has to be refused."""
+        return self.dtypes is None and self.storage_dtypes >= EIGHT_BIT_FLOATS
+
     def check_dtypes(self, found: Any) -> None:
-        """Raise :class:`DTypeError` for a :class:`DType`, or one of several, not in ``dtypes``.
+        """Raise :class:`DTypeError` for a :class:`DType`, or one of several, that it has not.
 
         Element types of layouts are the layout's own, and pass.
         """
-        names = self.dtypes
-        if names is None:
-            return
         for dtype in found if isinstance(found, (tuple, list)) else (found,):
-            if dtype.name not in names and dtype in _DENSE:
+            if dtype in STORAGE_DTYPES:
+                if dtype.name not in self.storage_dtypes:
+                    raise DTypeError(
+                        f"the device {self.name!r} has no {dtype.name}",
+                        fix="convert it first, x.to(float16), or keep it on the CPU",
+                    )
+            elif self.dtypes is not None and dtype.name not in self.dtypes and dtype in _DENSE:
+                known = [d.name for d in ALL_DTYPES if d.name in self.dtypes]
                 raise DTypeError(
                     f"the device {self.name!r} has no {dtype.name}",
-                    fix=f"use one of {', '.join(d.name for d in _DENSE if d.name in names)}",
+                    fix=f"use one of {', '.join(known)}",
                 )
 
 

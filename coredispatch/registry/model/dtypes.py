@@ -158,6 +158,9 @@ STORAGE_DTYPES: tuple[DType, ...] = tuple(
     )
 )
 
+#: names of those that tensors have: ``Backend.storage_dtypes`` of a backend that holds them all
+EIGHT_BIT_FLOATS: frozenset[str] = frozenset(d.name for d in STORAGE_DTYPES[:-1])
+
 ALL_DTYPES: tuple[DType, ...] = (
     bool_,
     uint8,

@@ -27,6 +27,13 @@ __all__ = [
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38}
+_LARGEST |= {
+    DType.of("float8_e4m3fn"): 448.0,
+    DType.of("float8_e4m3fnuz"): 240.0,
+    DType.of("float8_e5m2"): 57344.0,
+    DType.of("float8_e5m2fnuz"): 57344.0,
+    DType.of("float8_e8m0fnu"): 2.0**127,
+}
 
 
 def python_number(value: Any) -> Any:

@@ -60,6 +60,7 @@ MODULES = (
     "many_calls",
     "speed",
     "exactness",
+    "eight_bits",
     "numbers",
     "ends",
 )

@@ -8,12 +8,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import coredispatch.plugin as cdp
+
 from .size_faults import arrays_in
 
 __all__ = ["ROUNDINGS"]
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _HALVES = (np.dtype(np.float16), _BFLOAT16)
+#: an 8-bit float as NumPy's arrays hold it
+_EIGHT_BITS = cdp.numpy_dtype(cdp.DType.of("float8_e4m3fn"))
 
 
 def chopped(values: Any, bits: int) -> Any:
@@ -295,7 +299,17 @@ def _fact(op: str, says: str = "") -> dict[str, Any]:
 
 
 _F32, _F64, _F16 = np.float32, np.float64, np.float16
+
+
 #: name -> (mutation, fields of the mutant)
+def unsigned_bytes(correct: Any, raws: Any) -> Any:
+    """8-bit floats that lose their signs on the way."""
+    result = correct(*raws)
+    if result.dtype != _EIGHT_BITS:
+        return result
+    return (result.view(np.uint8) & np.uint8(0x7F)).view(_EIGHT_BITS)
+
+
 ROUNDINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "float to integer rounds": (converting(_floats, "i", _rounded), _fact("to_dtype")),
     "float to integer rounds down": (
@@ -333,6 +347,12 @@ ROUNDINGS: dict[str, tuple[Any, dict[str, Any]]] = {
         converting(_floats, "b", lambda x, r: np.trunc(x.astype(_F64)) != 0), _fact("to_dtype")),
     "NaN is false": (
         converting(_floats, "b", lambda x, r: r & ~np.isnan(x.astype(_F64))), _fact("to_dtype")),
+    "8-bit floats truncate": (
+        converting(_is(_F32), _EIGHT_BITS, lambda x, r: chopped(np.clip(x, -448, 448), 3)),
+        _fact("to_dtype")),
+    "8-bit floats do not saturate": (
+        converting(_is(_F32), _EIGHT_BITS, lambda x, r: x), _fact("to_dtype")),
+    "8-bit floats lose their signs": (unsigned_bytes, _fact("flip")),
     "narrow integers saturate": (converting(_kind("iu"), "i", _saturated), _fact("to_dtype")),
     "addition of 64-bit integers in double": (in_floats, _fact("add")),
     "subtraction of 64-bit integers in double": (in_floats, _fact("sub")),

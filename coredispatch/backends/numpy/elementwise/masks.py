@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.dtypes import stored
+
 __all__ = ["keep_where", "replace_where"]
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -33,7 +35,8 @@ def keep_where(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def replace_where(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
     """``x`` with ``value`` (a number or a 0-dim array) where ``mask`` holds; both broadcast."""
-    value = np.asarray(value).astype(x.dtype)
+    value = np.asarray(value)
+    value = value.astype(x.dtype) if x.dtype.names is None else stored(value, x.dtype)
     word = _WORDS.get(x.itemsize)
     if word is None or x.size < _SMALL:
         return np.where(mask, value, x)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch._warnings import warn_once
+from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.elementwise.error_functions import erf
 from coredispatch.backends.numpy.silence import silent, silent_binary, silent_unary
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
@@ -180,10 +181,14 @@ def where(condition: np.ndarray, a: Any, b: Any) -> Any:
         )
         condition = condition != 0
     if type(a) is not np.ndarray:
-        a = b.dtype.type(a) if type(b) is np.ndarray else np.asarray(a, _common(a, b))
+        a = _number(a, b.dtype) if type(b) is np.ndarray else np.asarray(a, _common(a, b))
     if type(b) is not np.ndarray:
-        b = a.dtype.type(b)
+        b = _number(b, a.dtype)
     return np.where(condition, a, b)
+
+
+def _number(number: Any, dtype: np.dtype) -> Any:
+    return dtype.type(number) if dtype.names is None else stored(np.asarray(number), dtype)
 
 
 def _common(a: Any, b: Any) -> Any:

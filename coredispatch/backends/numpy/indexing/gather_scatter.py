@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.indexing.subscripts import add_at, check_bounds
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.errors import DTypeError, ShapeError
@@ -70,7 +71,7 @@ def gather(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
 def scatter(x: np.ndarray, dim: int, index: np.ndarray, src: Any) -> np.ndarray:
     """A copy of ``x`` with ``src`` written where :func:`gather` would read."""
     out = x.copy()
-    target, wide, src, where = _coordinates(out, dim, index, src)
+    target, wide, src, where = _coordinates(out, dim, index, _elements(src, x.dtype))
     if wide.size:
         target[where] = src
     return out
@@ -167,7 +168,7 @@ def index_copy(x: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray) -
     source = np.moveaxis(source.reshape(1) if source.ndim == 0 else source, dim, 0)
     if source.shape != (len(index), *rows.shape[1:]):
         raise ShapeError(f"source {source.shape} does not fit {rows.shape} and {len(index)} rows")
-    rows[index] = source
+    rows[index] = _elements(source, x.dtype)
     return out
 
 
@@ -175,8 +176,13 @@ def index_fill(x: np.ndarray, dim: int, index: np.ndarray, value: Any) -> np.nda
     """A copy of ``x`` with the slices ``index`` names filled with ``value``."""
     out = x.copy()
     rows, index = _rows(out, dim, index)
-    rows[index] = value
+    rows[index] = _elements(value, x.dtype)
     return out
+
+
+def _elements(value: Any, dtype: np.dtype) -> Any:
+    """What NumPy's assignment converts as PyTorch does: for 8-bit floats it has other rules."""
+    return value if dtype.names is None else stored(np.asarray(value), dtype)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

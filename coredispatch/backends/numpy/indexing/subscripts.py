@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.conversions import rounded_once
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.dtypes import numpy_dtype, stored
 from coredispatch.backends.index_parts import IndexParts, Parts
 from coredispatch.backends.numpy.elementwise.masks import replace_where
 from coredispatch.backends.numpy.silence import silent
@@ -96,6 +96,8 @@ def check_bounds(index: np.ndarray, size: int, *, wrap: bool = False) -> None:
 
 def write(x: np.ndarray, index: tuple[Any, ...], values: Any, accumulate: bool) -> None:
     """``x[index] = values``, or ``+=`` with repeated indices adding up; changes ``x``."""
+    if x.dtype.names is not None:
+        values = stored(np.asarray(values), x.dtype)
     if len(index) == 1 and not accumulate:
         kind = type(index[0])
         if kind is int or (kind is slice and index[0].step is None):
@@ -265,7 +267,8 @@ def masked_scatter(x: np.ndarray, mask: np.ndarray, source: np.ndarray) -> Any:
         return NotImplemented  # the decomposition says what is wrong
     out = x.copy(order="C")
     if source.size:
-        np.place(out, mask, rounded_once(source, x.dtype))
+        given = source.dtype.names is None and x.dtype.names is None
+        np.place(out, mask, rounded_once(source, x.dtype) if given else stored(source, x.dtype))
     return out
 
 

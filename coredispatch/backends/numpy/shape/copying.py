@@ -74,7 +74,10 @@ def fill(x: np.ndarray, value: Any) -> np.ndarray:
 
 def fill_(x: np.ndarray, value: Any) -> None:
     """Set every element of ``x`` to ``value``; elements may share memory, all get the same."""
-    _writeable(x)[...] = _one(value)
+    value = _one(value)
+    if x.dtype.names is not None:
+        value = stored(np.asarray(value), x.dtype)
+    _writeable(x)[...] = value
 
 
 def _writeable(x: np.ndarray) -> np.ndarray:

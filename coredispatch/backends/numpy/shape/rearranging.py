@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.shape.views import unsqueeze
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ModeError, ShapeError
 from coredispatch.registry.model.sizes import as_size, as_sizes, normalize_dim
@@ -134,7 +135,7 @@ def constant_pad(x: np.ndarray, pad: tuple[int, ...], value: Any) -> np.ndarray:
                 )
     out = np.zeros(shape, x.dtype)
     if value != 0 or (type(value) is float and math.copysign(1.0, value) < 0):
-        out.fill(value)
+        out[...] = stored(np.asarray(value), x.dtype) if x.dtype.names else value
     source, target = [], []
     for n, a, b in zip(x.shape, before, after, strict=True):
         source.append(slice(max(-a, 0), n + min(b, 0)))
