@@ -20,6 +20,11 @@ if find_spec("coredispatch_cuda_cupy") is None:  # not installed: test the check
 from kernel_fixtures import library, on_host
 from numpy_stand_in import MACHINE, make_cupy, module_for
 
+if find_spec("hypothesis") is not None:  # a machine with a GPU may have pytest alone
+    from coredispatch.conformance.hypothesis_profile import use
+
+    use()
+
 __all__ = ["cuda", "key_cuda_is_free", "library", "on_host", "stand_in"]
 
 
