@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import engine as engine
     from . import forward_ad as forward_ad
     from . import function as function
+    from . import function_node as function_node
     from . import functional as functional
     from . import grad_mode as grad_mode
     from . import inplace as inplace
