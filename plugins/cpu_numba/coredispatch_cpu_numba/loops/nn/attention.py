@@ -41,7 +41,8 @@ def _scorer(char: str) -> Callable[..., Any]:
     """A compiled function that scores keys for a block of queries.
 
     ``scores`` gets, for ``count`` queries from ``first`` on, the scores for ``seen`` keys, in
-    slices; ``peaks`` the largest of each query; ``alone`` whether no key belongs to it.
+    slices; ``peaks`` the largest of each query; ``alone`` whether no key belongs to it, as a
+    mask hides all or all scores are minus infinity.
     """
     T = elementary[char].T
     lowest = T(-np.inf)
@@ -49,12 +50,9 @@ def _scorer(char: str) -> Callable[..., Any]:
 
     @inlined
     def choose(row, chosen):
-        """Hide keys that are not chosen; whether some are."""
-        some = False
+        """Hide keys that are not chosen."""
         for j in range(row.size):
             row[j] = row[j] if chosen[j] else lowest
-            some |= chosen[j]
-        return some
 
     @inlined
     def add(row, added):
@@ -73,7 +71,7 @@ def _scorer(char: str) -> Callable[..., Any]:
         full_vectors()
         for r in range(count):
             peaks[r] = lowest
-            alone[r] = masked != 0
+            alone[r] = masked == 1
         for s in range(0, seen, KEYS):
             here = min(KEYS, seen - s)
             wide = (here + width - 1) // width * width
@@ -89,10 +87,12 @@ def _scorer(char: str) -> Callable[..., Any]:
                 elif masked:
                     at = line + r * keys + s
                     if masked == 2:
-                        alone[r] &= not choose(row, part(chosen, at, at + here))
+                        choose(row, part(chosen, at, at + here))
                     else:
                         alone[r] &= not add(row, part(added, at, at + here))
                 peaks[r] = largest(peaks[r], extreme(row))
+        for r in range(count):
+            alone[r] |= peaks[r] == lowest
 
     return score
 
