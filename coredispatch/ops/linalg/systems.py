@@ -340,7 +340,7 @@ def linalg_pinv(
 
     ``rcond``, also called ``rtol``, is max(m, n) * eps where neither it nor ``atol`` is given.
     ``atol`` is a limit of its own; the greater of the two counts. Each may be a tensor of one
-    number for each matrix.
+    number for each matrix. The gradient takes what is cut off as zero.
     """
     return _pseudo_inverse(A, rtol if rcond is None else rcond, hermitian, atol)
 
@@ -384,6 +384,14 @@ def _(grad, out, A):
     gram = matmul(ph, matmul(out, gh))
     third = gram - matmul(matmul(gram, out), A)
     return first + second + third
+
+
+# The derivative of Golub and Pereyra moves among matrices of one rank: what is cut off counts as
+# zero, for the derivative as for the result. Of what is cut and not zero it is no difference.
+_AT_RANK_1 = [[-0.25, 0.25], [0.25, 0.0]]
+linalg_pinv.edge("a singular value of 0 stays 0", [[2.0, 0.0], [0.0, 0.0]], gradient=_AT_RANK_1)
+linalg_pinv.edge("what is cut counts as 0", [[2.0, 0.0], [0.0, 1.0]], atol=1.5, gradient=_AT_RANK_1)
+linalg_pinv.edge("what is cut counts as 0", [[2.0, 0.0], [0.0, 1.0]], 0.5, gradient=_AT_RANK_1)
 
 
 @composite(
