@@ -53,7 +53,7 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "dim2": (0, -1),
     "axis": (0, -1),
     "reduction": ("none", "mean", "sum"),
-    "dims": ((0, 1), (1, 0), (-1,)),
+    "dims": ((0, 1), (1, 0), (-1,), (-1, 0)),
     "shifts": ((1, -2), (3,)),
     "UPLO": ("L", "U"),
     "divisor_override": (None, 3),
@@ -67,7 +67,7 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "threshold": (0.5, 1),  # which the samples' numbers pass
 }
 #: values of a ``dim`` that takes several
-SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0), (-1, -3, -2))
+SEVERAL = ((), (0,), (-1,), (0, -1), (-1, 0), (1, 0), (-1, -3, -2))
 #: name of the factor that changes what index arrays hold, and its levels
 INDICES = "#indices"
 #: name of the factor that says how the samples were filled, and those of its levels that mean more

@@ -203,6 +203,7 @@ def _takes(make: Any) -> Iterator[Sample]:
     yield Sample(make((5,)), make.index((3,), 5))
     yield Sample(make((3, 5)), make.index((2, 4), 15))
     yield Sample(make((3, 5)), make.index((), 15))
+    yield Sample(make((3, 5)), np.array([-1, 14, 0, -15]))  # places named twice, from either end
 
 
 @composite(

@@ -25,15 +25,20 @@ from ..context import (
     snapshot,
     tensors_in,
 )
-from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
-from ..templates import named
+from ..growth import Filling
+from ..many_dims import with_dims
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
+from ..templates import named, templates
+from ..tensor_layouts import layout_of
 from ..variations import variations, with_argument
 from . import check
 from .decompositions import public
-from .values import choose_dtypes
+from .values import choose_dtypes, in_domain
 
 #: calls with other options, and elements of the largest array of one
 VARIED, LARGEST = 80, 2000
+#: samples of expanded operands
+EXPANDED = 6
 FEW = ("float32", "int64", "bool", "complex64")
 
 
@@ -59,14 +64,30 @@ def _results(context: Context) -> Iterator[tuple[Any, Any]]:
             yield tensors, context.call(tensors)
     if context.case.dtype == FEW[0] and public(context.op) and has_values(context.op):
         yield from _varied(context)
+    if context.case.dtype == FEW[0] and context.op.view:
+        yield from _many_dims(context)
+
+
+def _many_dims(context: Context) -> Iterator[tuple[Any, Any]]:
+    """Calls with more dimensions than a kernel may have written loops, or strides, for."""
+    make = Filling(context, dtype=numpy_dtype(context.case.dtype))
+    found = templates(context.op, lambda kind: context.make(kind=kind))
+    for ndim in (5, 6, 8):
+        several = (with_dims(context, template, ndim, make) for template in found)
+        for sample in itertools.islice((s for s in several if s is not None), 2):
+            tensors = context.subject.tensors(context.placed(sample))
+            yield tensors, context.call(tensors)
 
 
 def _varied(context: Context) -> Iterator[tuple[Any, Any]]:
     """Calls with other options than the samples have, where the operator takes them."""
     found = (v.sample for s in context.samples(limit=8) for v in variations(context.op, s))
     idle = (i for s in context.samples(limit=8) for i in _idle(context.op, s))
+    neutral = (i for s in context.samples(limit=8) for i in _neutral(s))
     for sample in itertools.chain(
-        itertools.islice(idle, VARIED // 2), itertools.islice(found, VARIED)
+        itertools.islice(idle, VARIED // 2),
+        itertools.islice(neutral, VARIED),
+        itertools.islice(found, VARIED),
     ):
         if elements(context.placed(sample)) > LARGEST:
             continue
@@ -98,6 +119,27 @@ def _idle(op: Any, sample: Any) -> Iterator[Any]:
         if type(value) in (tuple, list) and value and all(type(n) is int for n in value):
             for other in (0, 1):
                 yield with_argument(op, sample, name, type(value)([other] * len(value)))
+
+
+def _neutral(sample: Any) -> Iterator[Any]:
+    """Calls whose result may be an operand as it stands: x + 0, x * 1, products with the identity.
+
+    All zeros first, then each array alone; the others keep their numbers.
+    """
+    arrays: dict[int, Any] = {}
+    sample.map(lambda a: arrays.setdefault(id(a), a))
+    floating = [key for key, a in arrays.items() if a.dtype.kind == "f" and a.size]
+    alone = (([k], v) for k in floating for v in (0, -0.0, 1, "identity"))
+    for keys, value in [(floating, 0), (floating, -0.0), *alone]:
+        made = {}
+        for key in keys:
+            array = arrays[key]
+            if value != "identity":
+                made[key] = np.full_like(array, value)
+            elif array.ndim > 1 and array.shape[-1] == array.shape[-2]:
+                made[key] = np.zeros_like(array) + np.eye(array.shape[-1], dtype=array.dtype)
+        if made:
+            yield sample.map(lambda a, made=made: made.get(id(a), a))
 
 
 @check(6, plan=_plan, variant="view")
@@ -184,7 +226,7 @@ def maybe_views(context: Context) -> None:
 
 @check(6, plan=_plan, variant="fresh")
 def fresh(context: Context) -> None:
-    """Any other result has memory of its own, and two calls have two."""
+    """Any other result has memory of its own, each element, and two calls have two."""
     for tensors, result in _results(context):
         inputs = {id(t) for t in sample_tensors(tensors)}
         again = context.call(tensors)
@@ -206,3 +248,23 @@ def fresh(context: Context) -> None:
             kept == [context.subject.array(t).tobytes() for t in tensors_in(again)],
             "two calls returned the same memory",
         )
+    _each_element(context)
+
+
+def _each_element(context: Context) -> None:
+    """Of expanded operands, whose elements share memory, a result has elements of its own."""
+    views = context.subject.backend.views
+    if not views or not in_domain(context.op, "uniform", "stride0"):
+        return
+    for sample in context.samples(limit=EXPANDED, layout="stride0"):
+        tensors = context.subject.tensors(sample)
+        inputs = {id(t) for t in sample_tensors(tensors)}
+        for output in tensors_in(context.call(tensors)):
+            if output.numel() < 2 or id(output) in inputs or layout_of(output) is not None:
+                continue
+            before = context.subject.array(output).reshape(-1)[1:].tobytes()
+            poison(output.detach()[(slice(0, 1),) * output.ndim])
+            after = context.subject.array(output).reshape(-1)[1:].tobytes()
+            context.expect(
+                after == before, "elements of a result share memory: a write to one shows in others"
+            )

@@ -31,7 +31,7 @@ from ..growth import (
 )
 from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
-from ..templates import SIZES, Template, changed, fits, named, renamed, repeated
+from ..templates import DIMS, SIZES, Template, changed, fits, named, renamed, repeated
 from ..variations import with_argument
 from . import check
 from .drawn import BY_MEMORY
@@ -43,17 +43,17 @@ WHOLE, MOST = 8192, 80_000
 #: calls of one case, and the seconds of the processor after which no further one is begun
 CALLS, PATIENCE = 12, 0.15
 #: elements of the arrays of a call with one long row beside others
-ROW = 9000
+ROW = 15_000
 #: elements of an index that names few places
 OFTEN = 131
-#: the backward operator of calls that take a place that is counted from the end; others refuse it
-BOTH_ENDS = "getitem_backward"
 #: tensors of a list beyond what one launch takes
 LISTED = 131
 #: lengths that signed 16 bits do not count, and unsigned ones
 SIGNED, UNSIGNED = 40_001, 65_601
 #: elements of the arrays of a call with such a dimension, and ways to grow that are tried
 THIN, WAYS = 500_000, 6
+#: places that are named at once in a long dimension, and how long that is
+MANY, TABLE = 3001, 5003
 #: elements that are added up in half precision
 ADDED = 4099
 #: times that such a call is made, each with other numbers: a sum may be right by chance
@@ -149,15 +149,24 @@ def _across(context: Context, found: list[Growth], make: Filling) -> Iterator[An
             continue
         shape = growth.template.shapes[growth.axes[0][0]]
         for name, value in named(context.op, sample):
-            if name != "dim" or type(value) is not int or len(shape) < 2:
+            other = _other_dim(value)
+            if name not in DIMS or other is None or len(shape) < 2:
                 continue
-            if not takes(context, with_argument(context.op, sample, name, 0 if value else -1)):
+            if not takes(context, with_argument(context.op, sample, name, other)):
                 continue
             longer = growth.sample(context, growth.longest(ROW) | 1, make)
             if longer is not None:
-                longer = with_argument(context.op, longer, name, 0 if value else -1)
+                longer = with_argument(context.op, longer, name, other)
                 if takes(context, longer):  # an index of another dimension may be out of bounds
                     yield longer
+
+
+def _other_dim(value: Any) -> Any:
+    """The first dimension in the place of another that is named, and the last in its place."""
+    if type(value) in (tuple, list) and len(value) == 1:
+        other = _other_dim(value[0])
+        return None if other is None else type(value)([other])
+    return (0 if value else -1) if type(value) is int else None
 
 
 def _named_often(context: Context, found: list[Growth], make: Filling) -> Iterator[Any]:
@@ -186,10 +195,20 @@ def _named_often(context: Context, found: list[Growth], make: Filling) -> Iterat
             return other
 
         two = _numbered(sample, change)
-        forwards = context.op.name.endswith("_backward") and context.op.name != BOTH_ENDS
-        if not forwards and takes(context, two):
+        if _counts_from_the_end(context) and takes(context, two):
             yield two
         yield from switched(context, growth, OFTEN, make)
+
+
+def _counts_from_the_end(context: Context) -> bool:
+    """Whether a place among the operator's samples is counted from the end.
+
+    NumPy takes such a place wherever it indexes, so that a reference says nothing about it.
+    """
+    places: list[Any] = []
+    for sample in context.op.samples(Filling(context, dtype=np.dtype(np.float64))):
+        sample.map(lambda a: places.append(a) or a)
+    return any(a.dtype == np.int64 and (a < 0).any() for a in places)
 
 
 # ---- dimensions beyond 16 bits -------------------------------------------------------------------
@@ -215,6 +234,8 @@ def _thin_calls(context: Context) -> Iterator[Any]:
             continue
         points = _pointing(growth)
         yield _to_the_end(sample, points, UNSIGNED)
+        if points:
+            yield from itertools.islice(_many_places(context, growth, points, make), 1)
         chooses = context.op.schema.multi_output or context.op.name.startswith("arg")
         if growth.reduced and not points and chooses:  # products of such numbers run away
             yield _rising(growth, sample, dtype)
@@ -230,16 +251,32 @@ def _thin(context: Context, dtype: Any, make: Filling) -> Iterator[Growth]:
     for growth in growths(context, dtype):
         if not growth.template.whole:
             continue
-        template = None
-        if "norm" not in context.op.name:  # of one number nothing is left but its rounding
-            template = _bare(context.op, growth, make)
+        template = _bare(context.op, growth, make)
         trial = None
         if template is not None:
             trial = measured(context, replace(growth, template=template), make)
+        if trial is not None and _cancels(context, trial, make):
+            trial = None
         for tried in (trial, growth):
             if tried is not None and tried.longest(THIN) > UNSIGNED and tried.share < 8:
                 yield tried
                 break
+
+
+def _cancels(context: Context, growth: Growth, make: Filling) -> bool:
+    """Whether a result is 0 throughout, as one number without its mean is.
+
+    A kernel leaves the rounding of what it subtracts there, and no bound says how much that is.
+    """
+    sample = growth.sample(context, PROBE, make)
+    if sample is None:
+        return False
+    try:
+        found = Reference(context.op, sample)()
+    except (NoReference, ArithmeticError, ValueError):
+        return False
+    results = [np.asarray(r) for r in (found if isinstance(found, (tuple, list)) else [found])]
+    return any(r.dtype.kind == "f" and r.size and not r.any() for r in results)
 
 
 def _bare(op: Any, growth: Growth, make: Filling) -> Template | None:
@@ -278,6 +315,37 @@ def _pointing(growth: Growth) -> list[int]:
         and template.requests[id(array)].points
         and template.requests[id(array)].high == growth.old
     ]
+
+
+def _many_places(
+    context: Context, growth: Growth, points: list[int], make: Filling
+) -> Iterator[Any]:
+    """Many places of a long dimension: what is sorted, or shared out, by place has far ones."""
+    for other in growths(context, make.own.dtype):
+        if other.template.number != growth.template.number or len(other.axes) > len(points) + 1:
+            continue
+        long = {i for i, _ in other.axes} & {*points}
+        sample = other.sample(context, MANY, make) if long and other.axes != growth.axes else None
+        table = growth.sample(context, TABLE, make)
+        if sample is None or table is None:
+            continue
+        grown = {i for i, _ in growth.axes}
+        wide = {i: a for i, a in enumerate(_arrays(table)) if i in grown}
+
+        def change(number: int, array: Any, wide: dict[int, Any] = wide) -> Any:
+            if number in points:
+                return context.rng.integers(0, TABLE, array.shape).astype(array.dtype)
+            return wide.get(number, array)
+
+        both = _numbered(sample, change)
+        if takes(context, both):
+            yield both
+
+
+def _arrays(sample: Any) -> list[Any]:
+    found: dict[int, Any] = {}
+    sample.map(lambda a: found.setdefault(id(a), a))
+    return [*found.values()]
 
 
 def _numbered(sample: Any, change: Any) -> Any:

@@ -43,9 +43,10 @@ FREE = ("__call__", "float")
 LARGEST, CALLS = 300, 6
 #: how long a row is
 LONG = 1_301
-#: operators that leave something open: which NaN is which, and what a query gets that no key
-#: can be compared with
-OPEN = ("unique_all", "attention")
+#: operators that leave something open: which NaN is which
+OPEN = ("unique_all",)
+#: operators that multiply by a number before they add up, or after it: an infinite one cancels
+SCALED = ("attention",)
 #: operators of which an infinity makes a product with zero that the reference leaves out
 LEFT_OUT = ("_backward",)
 
@@ -68,7 +69,8 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
 
     known = [d for d in metadata.dtypes if d in subject.dtypes]
     yield from (case(d, "alike") for d in [d for d in ALIKE if d in known][:1])
-    if "float32" in known and any(_free_number(p) for p in op.schema.params):
+    numbers = op.name not in SCALED and any(_free_number(p) for p in op.schema.params)
+    if "float32" in known and numbers:
         yield case("float32", "given")
     whole = op.tolerance is not None and op.tolerance.kind == "exact"
     if whole and "complex64" in known and (op.name in ASKING or op.view):
@@ -101,13 +103,14 @@ def _free(template: Template) -> list[Any]:
 
 
 def _different(context: Context) -> Iterator[Template]:
-    """Samples that differ in their options or in the ranks of their arrays."""
+    """Samples that differ in their options, in the ranks of their arrays, or in rows of one."""
     seen: set[str] = set()
     for template in templates(context.op, lambda kind: context.make(kind=kind)):
         if elements(template.sample) > LARGEST or not _free(template):
             continue
         options = [(n, v) for n, v in named(context.op, template.sample) if not _held(v)]
-        key = repr((options, [min(a.ndim, 2) for a in template.arrays]))
+        forms = [(min(a.ndim, 2), a.shape[-1:] == (1,)) for a in _free(template)]
+        key = repr((options, forms))
         if key not in seen:
             seen.add(key)
             yield template

@@ -44,6 +44,7 @@ WHOLE = (
 )
 #: lengths of sums in single precision, and in half
 LONG, SHORT = 2**18 + 3, 5_003
+#: what is held to a good sum; batch norm is not, of which PyTorch adds up the rows one by one
 SUMS = ("sum", "mean", "cumsum", "var", "std", "softmax", "layer_norm", "logsumexp", "dot")
 PRODUCTS = ("matmul", "mm", "bmm", "linear", "mv", "dot", "addmm", "convolution", "conv2d")
 INNER = (16, 301, 700)

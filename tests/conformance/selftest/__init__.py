@@ -51,7 +51,6 @@ __all__ = [
 EXPLAINED = {
     "argmax: stale second call on size 1": "the only index is 0, whatever the value",
     "argmax: stale second call on 0-d": "the only index is 0, whatever the value",
-    "cumsum: alias flipped on square": "the checks that look at memory meet no square matrix",
     "linalg_inv: the derivative, a tenth off for more than 200 elements": (
         "the samples of matrices to factorize are small"
     ),

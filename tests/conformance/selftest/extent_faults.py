@@ -33,6 +33,49 @@ def last_block(correct: Any, raws: Any) -> Any:
     return correct(x[:-1024] if whole else x, *rest)
 
 
+def later_columns(correct: Any, raws: Any) -> Any:
+    """Sums of columns beyond 4,096 are the first column's."""
+    x, *rest = raws
+    result = np.array(correct(x, *rest))
+    if x.ndim == 2 and result.ndim == 1 and result.size == x.shape[1]:
+        result[4096:] = result[:1]
+    return result
+
+
+def far_places(correct: Any, raws: Any) -> Any:
+    """Of many places those beyond 1,024 are cut off."""
+    x, dim, index, *rest = raws
+    if index.size > 1024:
+        index = np.minimum(index, 1023)
+    return correct(x, dim, index, *rest)
+
+
+def stays_expanded(correct: Any, raws: Any) -> Any:
+    """The copy of an expanded array has its strides."""
+    x, *rest = raws
+    if x.size < 2 or 0 not in x.strides:
+        return correct(x, *rest)
+    kept = x[tuple(slice(None if s else 1) for s in x.strides)].copy()
+    return np.lib.stride_tricks.as_strided(
+        kept, x.shape, [s if t else 0 for s, t in zip(kept.strides, x.strides, strict=True)]
+    )
+
+
+def copied_view(correct: Any, raws: Any) -> Any:
+    """Six dimensions and more have no view."""
+    result = correct(*raws)
+    return np.array(result) if result.ndim > 5 else result
+
+
+def falling_dims(correct: Any, raws: Any) -> Any:
+    """The last dimension and then the first are taken in this order, for results of that order."""
+    x, dim, *rest = raws
+    result = np.array(correct(*raws))
+    if isinstance(dim, tuple) and len(dim) == 2 and dim[0] < 0 <= dim[1] and result.size > 1:
+        result.reshape(-1)[0] = result.reshape(-1)[-1]
+    return result
+
+
 def one_before_a_block(correct: Any, raws: Any) -> Any:
     """A row that lacks one element of a whole block is summed up without its last element."""
     x, dim, *rest = raws
@@ -227,6 +270,11 @@ EXTENTS: dict[str, tuple[Any, dict[str, Any]]] = {
         unwritten_weights,
         _entry("layer_norm_backward", 4, "without rows", "no-rows"),
     ),
+    "the columns beyond 4096": (later_columns, _entry("sum", 30, "beyond", "blocks")),
+    "many places are cut off": (far_places, _entry("gather", 30, "beyond", "beyond-16-bits")),
+    "a copy that stays expanded": (stays_expanded, _entry("clone", 6, "share memory", "fresh")),
+    "no view of six dimensions": (copied_view, _entry("permute", 6, "does not reach", "view")),
+    "the last dimension before the first": (falling_dims, _entry("amax", 33, "dim=", "options")),
     "widened in shared memory": (Widened, _entry("sinh", 31, "thread", "threads")),
     "filters of complex numbers": (silenced, _entry("linalg_svd", 31, "filters", "process")),
     "memory below a view": (Returned, _entry("fmod", 31, "a part of the result", "calls")),
