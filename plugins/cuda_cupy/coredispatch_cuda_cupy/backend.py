@@ -17,6 +17,7 @@ from coredispatch.plugin import (
     numpy_dtype,
 )
 from coredispatch_cuda_cupy import device_checks, kernels
+from coredispatch_cuda_cupy.cuda.eight_bits import EightBits, plain
 from coredispatch_cuda_cupy.detection import Detection, has_bfloat16
 from coredispatch_cuda_cupy.namespace import Namespace
 from coredispatch_cuda_cupy.runtime import Runtime
@@ -46,6 +47,9 @@ class CudaBackend(Runtime, ArrayApiBackend):
         #: whether tensors may be bfloat16
         self.supports_bfloat16 = self.cupy is not None and has_bfloat16(self.cupy)
         if self.cupy is not None:
+            if self.supports_bfloat16:  # a CuPy that holds records of bytes
+                self.storage_dtypes = dtypes.EIGHT_BIT_FLOATS
+            self.eight_bits = EightBits(self.cupy)
             self.xp = Namespace(self.cupy)  # type: ignore[misc]
             self.overrides = kernels.overrides(self.cupy)
             self.prepare()
@@ -60,6 +64,8 @@ class CudaBackend(Runtime, ArrayApiBackend):
                 name: kernels.guarded(name, kernel, self.native_dtype)
                 for name, kernel in super().kernels.items()
             }
+            if self.storage_dtypes:
+                self._kernels |= self.eight_bits.kernels(self._kernels)
         return self._kernels
 
     # -- data ------------------------------------------------------------------------------
@@ -94,9 +100,9 @@ class CudaBackend(Runtime, ArrayApiBackend):
         if self.debug_mode:
             self.report_wait()
         with raw.device:
-            array = self.cupy.asnumpy(raw)
+            array = self.cupy.asnumpy(plain(raw))
             device_checks.raise_pending(self.cupy)
-        return array
+        return array if raw.dtype.names is None else array.view(raw.dtype)
 
     def from_dlpack(self, exporter: Any) -> Any:
         """The array of another library on the same device, without a copy."""
@@ -109,7 +115,9 @@ class CudaBackend(Runtime, ArrayApiBackend):
         """Write in place; refuses memory that several elements share, as NumPy does."""
         kernels.refuse_shared_memory(dst)
         with dst.device:
-            dst[...] = src
+            if dst.dtype != src.dtype and (dst.dtype.names or src.dtype.names):
+                src = self.eight_bits.converted(src, dst.dtype)
+            plain(dst)[...] = plain(src)
 
     def scalar(self, value: Any, dtype: DType) -> Any:
         """The number: CuPy takes Python numbers as weak, but a float beside bfloat16."""
@@ -122,11 +130,8 @@ class CudaBackend(Runtime, ArrayApiBackend):
                 f"the backend 'cuda' has no bfloat16 with CuPy {self.cupy.__version__}",
                 fix="install CuPy 14 or newer, or use float16 or float32",
             )
-        if dtype.name.startswith("float8"):
-            raise DTypeError(
-                f"the backend 'cuda' has no {dtype}: CuPy has no such dtype",
-                fix="keep it on the CPU, or convert it with x.half()",
-            )
+        if dtype in dtypes.STORAGE_DTYPES:
+            self.check_dtypes(dtype)
         return super().native_dtype(dtype)
 
     # -- devices ---------------------------------------------------------------------------

@@ -75,6 +75,7 @@ _DESC = {
     "aux_ld": (12, ctypes.c_int64),
     "a_scale": (17, ctypes.c_void_p),
     "b_scale": (18, ctypes.c_void_p),
+    "fast_accum": (25, ctypes.c_int8),
 }
 #: cublasLtMatrixLayoutAttribute_t
 _LAYOUT = {"batch_count": (5, ctypes.c_int32), "batch_stride": (6, ctypes.c_int64)}
@@ -168,7 +169,8 @@ class Product(NamedTuple):
     """``D = epilogue(alpha op(A) op(B) + beta C)`` of matrices in memory that is aligned so far.
 
     ``C`` is laid out as ``D`` is. ``alignment`` is that of A, B, D and what the epilogue reads or
-    writes beside them; ``aux`` is the leading dimension of the epilogue's own matrix.
+    writes beside them; ``aux`` is the leading dimension of the epilogue's own matrix. With ``fast``
+    8-bit floats are added up without widening the sums now and then.
     """
 
     a: Matrix
@@ -179,6 +181,7 @@ class Product(NamedTuple):
     tf32: bool
     alignment: tuple[int, int, int, int]
     aux: int = 0
+    fast: bool = False
 
 
 class Refused(Exception):
@@ -262,6 +265,8 @@ class _Plan:
         self.desc = self._made("cublasLtMatmulDescCreate", compute, self.factor)
         self._describe(transa=int(product.a.transposed), transb=int(product.b.transposed))
         self._describe(epilogue=EPILOGUES[product.epilogue], **pointers)
+        if product.fast:
+            self._describe(fast_accum=1)
         if product.aux:
             self._describe(aux_ld=product.aux)
         self.a, self.b, self.d = (

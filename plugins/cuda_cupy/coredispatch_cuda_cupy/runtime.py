@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.plugin import ArgumentError, Backend, OpError
 from coredispatch_cuda_cupy import cudnn, device_checks
+from coredispatch_cuda_cupy.cuda.eight_bits import plain
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
 from coredispatch_cuda_cupy.memory import Allocator
@@ -269,6 +270,8 @@ class Runtime(Backend):
         unless ``non_blocking``. A small array from elsewhere is staged in page-locked memory by
         CuPy, and nothing waits; of a large one the driver copies, and waits for, part after part.
         """
+        if array.dtype.names is not None:
+            return self.from_host(plain(array), non_blocking).view(array.dtype)
         pinned = self.pinned.holds(array)
         if not pinned and array.nbytes < _STAGED:
             return self.cupy.asarray(array)
@@ -290,7 +293,7 @@ class Runtime(Backend):
             made = self.pinned.empty(raw.shape, np.dtype(raw.dtype))
             if raw.size:
                 stream = self.cupy.cuda.get_current_stream()
-                made = raw.get(stream=stream, out=made, blocking=False)
+                plain(raw).get(stream=stream, out=plain(made), blocking=False)
                 self.pinned.until(self._mark(stream), made)
         return made
 
@@ -304,12 +307,16 @@ class Runtime(Backend):
             return False
         with raw.device:
             stream = self.cupy.cuda.get_current_stream()
-            raw.get(stream=stream, out=array, blocking=False)
+            plain(raw).get(stream=stream, out=plain(array), blocking=False)
             self.pinned.until(self._mark(stream), array)
         return True
 
     def between_devices(self, raw: Any, index: int) -> Any:
         """A copy on device ``index``, the current one; nothing waits but the two streams."""
+        if raw.dtype.names is not None:
+            with raw.device:
+                codes = plain(raw)
+            return self.between_devices(codes, index).view(raw.dtype)
         if self.device_index(raw) == index:
             return raw.copy()
         cuda, target = self.cupy.cuda, self.cupy.cuda.get_current_stream()

@@ -21,7 +21,7 @@ __all__ = ["CublasLt", "installed"]
 
 #: bytes of cublasLtMatmulDescAttributes_t, of cublasLtMatrixLayoutAttribute_t, and of
 #: cublasLtMatmulPreferenceAttributes_t
-DESC = {3: 4, 4: 4, 7: 4, 8: 8, 10: 8, 11: 8, 12: 8, 13: 8, 17: 8, 18: 8}
+DESC = {3: 4, 4: 4, 7: 4, 8: 8, 10: 8, 11: 8, 12: 8, 13: 8, 17: 8, 18: 8, 25: 1}
 LAYOUT = {0: 4, 1: 4, 2: 8, 3: 8, 4: 8, 5: 4, 6: 8}
 PREFERENCE = {0: 4, 1: 8, 3: 4, 5: 4, 6: 4, 7: 4, 8: 4}
 #: cudaDataType
@@ -68,9 +68,8 @@ def look(pointer: int, dtype: np.dtype, rows: int, columns: int, ld: int) -> np.
     )
     assert inside, "a matrix is not in memory of the device"
     place = (ctypes.c_uint8 * size).from_address(pointer)
-    flat = np.frombuffer(place, np.uint8).view(dtype)
     strides = (dtype.itemsize, dtype.itemsize * ld)
-    return np.lib.stride_tricks.as_strided(flat, (rows, columns), strides)
+    return np.ndarray((rows, columns), dtype, memoryview(place).cast("B"), 0, strides)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
@@ -224,7 +223,8 @@ class CublasLt:
             ]  # fmt: skip
             self._multiply(facts, *places, alpha, beta, m, n)
         epilogue = facts.get(7, 1)
-        self.calls.append({"epilogue": epilogue, "batch": batch, "types": facts["types"]})
+        called = {"epilogue": epilogue, "batch": batch, "types": facts["types"]}
+        self.calls.append(called | {"fast": facts.get(25, 0)})
         return 0
 
     def _multiply(

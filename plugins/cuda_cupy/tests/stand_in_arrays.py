@@ -149,11 +149,21 @@ def run(function: Any, *args: Any, **kwargs: Any) -> Any:
             holders[id(data)] = array
 
     made = _lifted(result, holders, call, kind)
+    _refuse_records(function, args, made)
     if graph is not None:
         graph.calls.append(call)
     elif MACHINE.delayed:
         enqueue(call.run)
     return made
+
+
+def _refuse_records(function: Any, args: Any, made: Any) -> None:
+    """CuPy holds records and looks at them anew; it has no kernel that reads or writes one."""
+    if not any(x.dtype.names for x in _arrays((args, made)) if x.size):
+        return
+    views = isinstance(made, ndarray) and made.owner is not None
+    if not views and getattr(function, "__name__", "") not in ("zeros", "empty"):
+        raise TypeError("no C type is known for the elements of a record")
 
 
 def _arrays(x: Any) -> list[ndarray]:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from coredispatch_cuda_cupy.cuda.eight_bits import EightBits
 from coredispatch_cuda_cupy.cuda.flash import HALVES
 from coredispatch_cuda_cupy.cuda.indexing import ADDED
 from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
 from coredispatch_cuda_cupy.cuda.scans import SCANNED
+from coredispatch_cuda_cupy.detection import has_bfloat16
 
 __all__ = [
     "LIBRARIES",
@@ -46,7 +48,7 @@ MODULES = (
     "quantized",
 )
 #: the modules that call cuBLASLt and cuDNN, where these are found
-LIBRARIES = ("products", "convolution", "sdpa", "batch_norm_graphs")
+LIBRARIES = ("products", "scaled_products", "convolution", "sdpa", "batch_norm_graphs")
 #: the texts, and the element types that they are compiled for
 TEXTS = {
     "softmax": FLOATS,
@@ -64,12 +66,14 @@ TEXTS = {
     "attention": FLOATS,
     "flash": HALVES,
     "quantized": ("word1",),
+    "eight_bits": FLOATS,
 }
 
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels by operator, over this CuPy. Nothing is compiled before it is called."""
-    return _of(MODULES, cupy)
+    found = _of(MODULES, cupy)
+    return found | EightBits(cupy).kernels(found) if has_bfloat16(cupy) else found
 
 
 def library_kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
