@@ -8,7 +8,8 @@
 #                   docs/benchmarks.md and its chart (options: make bench ARGS="--threads 1,2 --quick")
 # make conformance  the conformance suite: a report per plugin in build/conformance
 # make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
-# make gpu          there: its tests on the device, conformance at training, the benchmark
+# make gpu          there: its tests on the device, conformance, the benchmark, in ten minutes; one of
+#                   them alone: make gpu-tests, gpu-conformance, gpu-bench
 # make clean        remove what was built;  make distclean: the .venv as well
 #
 # Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS, and TORCH: what pip is asked for
@@ -41,7 +42,8 @@ ORACLE := $(VENV)/.stamp-torch
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 TEST := $(THREADS) $(PY) -m pytest --timeout=1200
 
-.PHONY: dev demo test test-compiled test-interpreted test-third-party test-machines check bench conformance gpu gpu-install gpu-test clean distclean
+.PHONY: dev demo test test-compiled test-interpreted test-third-party test-machines check bench conformance \
+    gpu gpu-install gpu-test gpu-tests gpu-conformance gpu-bench clean distclean
 .DELETE_ON_ERROR:
 
 dev: $(CORE) $(INSTALLED)
@@ -154,7 +156,11 @@ conformance: dev
 
 # Offline: a GPU machine may reach no package index. Everything but coredispatch itself (numpy,
 # pluggy, ml_dtypes, cupy, pytest) is what $(PYTHON) already has; nothing of it is changed.
-ON_GPU := PYTHONSAFEPATH=1 PYTHONPATH=build/gpu $(PYTHON)
+GPU_PATH := PYTHONPATH=$(CURDIR)/build/gpu$(if $(PYTHONPATH),:$(PYTHONPATH))
+ON_GPU := env PYTHONSAFEPATH=1 $(GPU_PATH) $(PYTHON)
+GPU_REPORT ?= build/gpu-report
+# All of `training` takes longer: GPU_CONFORMANCE='--level training --shard 1/8'.
+GPU_CONFORMANCE ?= --level operators
 
 gpu-install:
 	rm -rf build/gpu
@@ -164,15 +170,26 @@ gpu-install:
 gpu-test: gpu-install
 	$(ON_GPU) -m pytest plugins/cuda_cupy/tests $(ARGS)
 
-# All that a device can say in some minutes; what fails does not keep the rest from running. The
-# benchmark needs PyTorch with CUDA beside CuPy, and says so where it is not there.
+# Each of the three says what it has found when its seconds are over, and ends.
+gpu-tests:
+	timeout -s INT -k 20 180 $(ON_GPU) -m pytest plugins/cuda_cupy/tests -m gpu $(ARGS)
+
+gpu-conformance:
+	@mkdir -p $(GPU_REPORT)
+	COREDISPATCH_PLUGINS=cuda_cupy timeout -k 20 200 $(ON_GPU) -m coredispatch conformance run \
+	    --backend cuda $(GPU_CONFORMANCE) --quiet --json $(GPU_REPORT)/conformance.json
+
+# It needs PyTorch with CUDA beside CuPy, and says so where it is not there. A script's own folder is
+# on the path, not the checkout.
+gpu-bench:
+	@mkdir -p $(GPU_REPORT)
+	timeout -s INT -k 20 150 env $(GPU_PATH) $(PYTHON) benchmarks/gpu.py --seconds 90 --json $(GPU_REPORT)/benchmark.json
+
+# All that a device can say in ten minutes; what fails does not keep the rest from running.
 gpu: gpu-install
-	@mkdir -p build/gpu-report; status=0; \
-	    $(ON_GPU) -m coredispatch info || status=1; \
-	    $(ON_GPU) -m pytest plugins/cuda_cupy/tests -m gpu || status=1; \
-	    COREDISPATCH_PLUGINS=cuda_cupy $(ON_GPU) -m coredispatch conformance run --backend cuda \
-	        --level training --json build/gpu-report/conformance.json || status=1; \
-	    $(ON_GPU) benchmarks/gpu.py --json build/gpu-report/benchmark.json || status=1; \
+	@status=0; $(ON_GPU) -m coredispatch info || status=1; \
+	    for part in gpu-tests gpu-conformance gpu-bench; do \
+	        $(MAKE) --no-print-directory $$part || status=1; done; \
 	    exit $$status
 
 clean:

@@ -173,8 +173,14 @@ def _measured_training(
 # ---- the table ---------------------------------------------------------------------------------
 
 
-def measured(options: argparse.Namespace, ours: Any, theirs: Any, scale: int = 1) -> list[Row]:
-    """All rows; what fails is printed and left out."""
+def measured(
+    options: argparse.Namespace,
+    ours: Any,
+    theirs: Any,
+    scale: int = 1,
+    done: Callable[[list[Row]], None] = lambda rows: None,
+) -> list[Row]:
+    """All rows, which ``done`` sees one by one; what fails is printed and left out."""
     chosen = [word.lower() for word in options.only.split(",")] if options.only else [""]
     works: list[tuple[str, Callable[[float], list[Row]]]] = []
     for case in kernels():
@@ -185,9 +191,12 @@ def measured(options: argparse.Namespace, ours: Any, theirs: Any, scale: int = 1
     rows: list[Row] = []
     for name, run in works:
         try:
-            rows += run(options.seconds / max(len(works), 1) / 2)
+            found = run(options.seconds / max(len(works), 1) / 2)
         except Exception as error:
-            print(f"{name}: failed: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"{name}: failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            continue
+        rows += found
+        done(found)
     return rows
 
 
@@ -205,9 +214,13 @@ def _two(training: Training, ours: Any, theirs: Any, scale: int) -> Callable[[fl
     return lambda seconds: _measured_training(training, ours, theirs, seconds, scale)
 
 
+def print_head() -> None:
+    """What the columns are."""
+    print(f"{'':46}{'ours us':>12}{'PyTorch us':>12}{'ratio':>8}{'aim':>6}  peak MiB, ours/PyTorch")
+
+
 def print_rows(rows: list[Row]) -> None:
     """A line for each row: times, ratio, aim, and peaks where they were taken."""
-    print(f"{'':46}{'ours us':>12}{'PyTorch us':>12}{'ratio':>8}{'aim':>6}  peak MiB, ours/PyTorch")
     for row in rows:
         over = "" if row.ratio <= row.limit else "  above"
         peaks = ""
@@ -216,7 +229,8 @@ def print_rows(rows: list[Row]) -> None:
         name = f"{row.group}: {row.name}"
         print(
             f"{name:46}{row.ours:12.1f}{row.theirs:12.1f}{row.ratio:8.2f}{row.limit:6.2f}"
-            f"{peaks}{over}"
+            f"{peaks}{over}",
+            flush=True,
         )
 
 
@@ -267,11 +281,17 @@ def main() -> int:
         return 1
     print(f"{ours.cuda.get_device_name()}, coredispatch {ours.__version__}, PyTorch "
           f"{theirs.__version__}")  # fmt: skip
-    rows = measured(options, ours, theirs)
-    print_rows(rows)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([asdict(row) | {"ratio": row.ratio} for row in rows], file, indent=1)
+    print_head()
+    rows: list[Row] = []
+
+    def done(found: list[Row]) -> None:  # whoever is stopped has what was measured until then
+        print_rows(found)
+        rows.extend(found)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump([asdict(row) | {"ratio": row.ratio} for row in rows], file, indent=1)
+
+    measured(options, ours, theirs, done=done)
     return 0
 
 

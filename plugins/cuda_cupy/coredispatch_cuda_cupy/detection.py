@@ -10,6 +10,7 @@ import ctypes
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -56,7 +57,9 @@ def detect() -> Detection:
     if problem is not None:
         return problem
     try:
-        cupy = importlib.import_module("cupy")
+        with warnings.catch_warnings():  # of a missing compiler, say: no reason to have no device
+            warnings.simplefilter("default")
+            cupy = importlib.import_module("cupy")
     except Exception as error:  # a CuPy for another CUDA major fails in several ways
         return Detection(
             reason=f"CuPy cannot be imported: {_first_line(error)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -38,6 +39,7 @@ def test_cases_are_measured_and_printed(gpu, stand_in, on_host, monkeypatch, cap
     assert [row.group for row in rows].count("training bf16") == 2
     assert {row.group for row in rows} == {"small calls", "matmul", "training bf16"}
     assert all(row.ratio > 0 for row in rows)
+    gpu.print_head()
     gpu.print_rows(rows)
     assert "training bf16: MLP as a graph" in capsys.readouterr().out
 
@@ -74,3 +76,28 @@ def test_it_is_rehearsed_on_the_cpu(gpu):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "all cases agree on the CPU\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("gpu-tests", "no CUDA device"),
+        ("gpu-conformance", "has no device"),
+        ("gpu-bench", "nothing was measured"),
+    ],
+)
+def test_each_part_of_make_gpu_says_what_is_missing(part: str, text: str, tmp_path: Path) -> None:
+    """The commands as they are written, up to where they ask for a device."""
+    makefile = FOLDER.parent / "Makefile"
+    if not makefile.exists() or shutil.which("make") is None:
+        pytest.skip("there is no Makefile, or no make")
+    if cd.cuda.is_available():
+        pytest.skip("there is a device")
+    arguments = (f"PYTHON={sys.executable}", f"GPU_REPORT={tmp_path}", "ARGS=-q")
+    done = subprocess.run(
+        ["make", "--no-print-directory", part, *arguments],
+        cwd=makefile.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert text in done.stdout + done.stderr

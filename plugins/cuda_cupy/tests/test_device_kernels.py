@@ -207,3 +207,44 @@ def test_long_scans(cuda: str) -> None:
     agrees(cuda, lambda x: x.logcumsumexp(1), x)
     agrees(cuda, lambda x: x.cumsum(0), x.t(), scale=1e3)
     agrees(cuda, lambda x: x.cummin(1), x)
+
+
+EIGHT_BITS = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
+
+
+@pytest.mark.parametrize("name", EIGHT_BITS)
+def test_8_bit_floats_are_converted_and_moved(cuda, name):
+    dtype = getattr(cd, name)
+    x = cd.arange(2**16, dtype=cd.int32).to(cd.int16).view(cd.float16).reshape(256, 256)
+    mine, exact = x.to(cuda).to(dtype), x.to(dtype)
+    assert cd.equal(mine.cpu().view(cd.uint8), exact.view(cd.uint8))
+    cd.testing.assert_close(mine.float().cpu(), exact.float(), rtol=0, atol=0, equal_nan=True)
+    index = cd.tensor([5, 0, 255])
+    for move in (
+        lambda t, i: t.t().contiguous(),
+        lambda t, i: t[i],
+        lambda t, i: cd.cat([t, t[:3]]),
+        lambda t, i: t.flip(0)[::2, 1:],
+        lambda t, i: t.index_put((i,), t[:3]),
+    ):
+        found = move(mine, index.to(cuda)).contiguous().cpu()
+        assert cd.equal(found.view(cd.uint8), move(exact, index).contiguous().view(cd.uint8))
+
+
+@pytest.mark.parametrize("out", [cd.float32, cd.bfloat16, cd.float16, cd.float8_e5m2], ids=str)
+def test_products_of_8_bit_floats(cuda, out):
+    a = cd.randn(64, 256).to(cd.float8_e4m3fn)
+    b = cd.randn(48, 256).to(cd.float8_e4m3fn).t()
+    scalings = [
+        (cd.tensor(0.5), cd.tensor(0.25), None),
+        (cd.rand(64, 1), cd.rand(1, 48), cd.randn(48).bfloat16()),
+    ]
+    near = 2**-2 if out.itemsize == 1 else 2**-7
+    for given in scalings:
+        there = [None if x is None else x.to(cuda) for x in given]
+        for fast in (False, True):
+            found = cd._scaled_mm(
+                a.to(cuda), b.to(cuda), *there, out_dtype=out, use_fast_accum=fast
+            )
+            wanted = cd._scaled_mm(a, b, *given, out_dtype=out)
+            cd.testing.assert_close(found.float().cpu(), wanted.float(), rtol=near, atol=0.1)
