@@ -190,6 +190,65 @@ def test_a_backward_that_fails_fails_there(backend: str) -> None:
                 result.backward()
 
 
+VIEWS: dict[str, Callable[[cd.Tensor], cd.Tensor]] = {
+    "view": lambda y: y.view(-1),
+    "row": lambda y: y[0],
+    "t": lambda y: y.t(),
+    "squeeze": lambda y: y[:, :1].squeeze(-1),
+    "of a result that is saved": lambda y: y.tanh().view(-1),
+    "one of several": lambda y: y.split(1)[0],
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_results_that_are_views_are_written_to(view: str, backend: str) -> None:
+    """``logits[logits < bound] = -inf``, where the last layer's result is a view."""
+
+    def program(x: cd.Tensor) -> cd.Tensor:
+        return VIEWS[view](NET(x))
+
+    def gradient(run: Callable[[cd.Tensor], cd.Tensor]) -> Any:
+        NET.zero_grad()
+        y = run(cd.ones(2, 2))
+        try:
+            y.mul_(2)
+            y.sum().backward()
+        except cd.AutogradError:
+            return "refused"
+        return y.tolist(), NET.weight.grad.tolist()
+
+    fast = cd.compile(program, backend=backend)
+    for _ in range(4):
+        assert gradient(fast) == gradient(program)
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+def test_views_of_one_result_stay_views(backend: str) -> None:
+    def program(x: cd.Tensor) -> Any:
+        y = NET(x)
+        return y.view(-1), y.t()
+
+    fast = cd.compile(program, backend=backend)
+    for _ in range(3):
+        flat, turned = fast(cd.ones(2, 2))
+        assert flat.data_ptr() == turned.data_ptr()
+        with cd.no_grad():
+            flat.zero_()
+        assert not turned.any()
+
+
+def test_attributes_go_to_the_module_and_are_deleted_there() -> None:
+    net = nn.Linear(2, 2)
+    fast = cd.compile(net, backend="eager")
+    fast.note = 1
+    assert net.note == 1
+    del fast.note
+    assert not hasattr(net, "note")
+    with pytest.raises(AttributeError):
+        del fast.note
+
+
 def test_training_is_that_of_the_module() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
     fast = cd.compile(net, backend="eager")

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import coredispatch as cd
@@ -168,5 +169,55 @@ def test_buffers_registered_before_an_error(backend: str) -> None:
             except IndexError as error:
                 made.append(type(error).__name__)
         return made, list(dict(net.named_buffers()))
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", ["array", "of a tensor", "of a result"])
+def test_writes_to_arrays(how: str, backend: str) -> None:
+    """NumPy writes where no operator sees it: once in each call, also where that is run again."""
+
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        array, tensor = np.zeros(3, np.float32), cd.zeros(3)
+
+        def step(x: cd.Tensor, rows: int) -> cd.Tensor:
+            y = x * 2
+            if how == "array":
+                array[0] += 1
+            else:
+                (tensor if how == "of a tensor" else y).numpy()[1] += 1
+            return y.view(rows, -1) + float(array[0]) + tensor.sum()
+
+        program, made = wrap(step), []
+        for size, rows in [(4, 1), (4, 1), (6, 2), (4, 3), (6, 3), (4, 2), (4, 2)]:
+            try:
+                made.append(program(cd.ones(size), rows).tolist())
+            except cd.ShapeError:
+                made.append("refused")
+            made.append([*array.tolist(), *tensor.tolist()])
+        return made
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_of_what_requires_them_for_a_while(backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        weight = cd.ones(1)
+
+        def step(x: cd.Tensor) -> cd.Tensor:
+            weight.requires_grad_()
+            (weight * 2).sum().backward()
+            weight.requires_grad_(False)
+            return x * 3
+
+        program, made = wrap(step), []
+        for k in range(6):
+            program(cd.ones(3))
+            made.append((weight.grad.tolist(), weight.requires_grad))
+            if k == 3:
+                weight.grad = None
+        return made
 
     _both(run, backend)

@@ -14,12 +14,13 @@ from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.joint import Joint, differentiated, taken_back
+from coredispatch.frontend.compiling.joint import Joint, alone, differentiated, taken_back
 from coredispatch.frontend.compiling.memory import held
 from coredispatch.frontend.compiling.modes import hooks_of_all, modes_in_force
 from coredispatch.frontend.compiling.numbers import (
     OPEN,
     Sym,
+    forget_numbers,
     is_open,
     plain,
     scrubbed,
@@ -75,6 +76,7 @@ class Capture:
         self.sizes, self.open = sizes, open_
         self.places: dict[str, list[Any]] = {}  # symbol -> where in Python's state it stands
         self.outside = given  # what the caller gave, where ``given`` shows symbols
+        self.regraded: set[int] = set()  # tensors whose ``grad`` is another one at the end
         self.reason: str | None = None  # why there is no program, where nothing was refused
         self.recorder = Recorder(self.origin, whole)
         self.recorder.plain = plain
@@ -244,7 +246,7 @@ class Capture:
                 self.finish(result, copies, before)
             finally:
                 if recorder.symbols:
-                    self.forget_numbers(_tensors(result, self.state))
+                    forget_numbers(_tensors(result, self.state))
         finally:
             recorder.alive = False
             self.clean()
@@ -317,6 +319,7 @@ class Capture:
                 tensor.raw, tensor._dtype = raw, None
             tensor._grad, tensor.keys = grad, keys
             tensor._node, tensor._output_nr, tensor._view = node
+        self.recorder.unwrite()
         with capturing_nothing():
             for tensor, before, _ in self.recorder.overwritten.values():
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
@@ -394,6 +397,8 @@ class Capture:
     def ended(self, result: Any, copies: list[Any]) -> Leaf:
         """The end of the program."""
         recorder = self.recorder
+        if recorder.written_by_python():
+            raise Unknown("the memory of a tensor is written to through a NumPy array")
         describer = Describer(recorder, self.state, self.given.objects, self.given.containers)
         build = describer.describe(result)
         effects = self.effects(describer) + self.on_arguments(describer, copies)
@@ -461,6 +466,7 @@ class Capture:
             if tensor.raw is not raw or tensor._node is not node[0] or tensor.keys != keys:
                 raise Unknown("the program changes what a tensor from outside is, not its elements")
             if tensor._grad is not grad:
+                self.regraded.add(id(tensor))
                 found.append((self._grad_writer(tensor), describer.describe(tensor._grad)))
         return found
 
@@ -522,30 +528,23 @@ class Capture:
             self.watch,
             undisturbed(self.state, recorder, "its backward pass", back=True),
         ):
-            return differentiated(recorder, wanted)
-
-    def forget_numbers(self, tensors: list[Any]) -> None:
-        """Ordinary numbers in what autograd saved for these tensors."""
-        open_ = [tensor._node for tensor in tensors if tensor._node is not None]
-        seen: set[int] = set()
-        while open_:
-            node = open_.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            saved = getattr(node, "saved", None)
-            if isinstance(saved, list):
-                saved[:] = [map_aggregate(item, plain) for item in saved]
-            context = getattr(node, "ctx", None)
-            if context is not None:
-                scrubbed(vars(context))
-            open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]
+            joint = differentiated(recorder, wanted)
+        if joint is not None:
+            joint.alone = alone([*wanted.values()], [tensor for tensor, _ in describer.tensors])
+        return joint
 
     def guards(self) -> Guards:
         """What later calls must find unchanged."""
         fixed = [v for _, v, o in self.recorder.inputs if o.kind == "constant"]
         looked = self.watch.optimizes or self.state.all_names or "grad" in self.state.names
-        grads = [t for t in self.state.every_tensor if t.keys & AUTOGRAD and t._node is None]
+        regraded = self.regraded | {
+            id(o.place) for _, _, o in self.recorder.inputs if o.kind == "grad"
+        }
+        grads = [
+            t
+            for t in self.state.every_tensor
+            if t._node is None and (t.keys & AUTOGRAD or id(t) in regraded)
+        ]
         absent = {id(t): grad is None for t, grad, *_ in self.state.before}
         own = {id(leaf): i for i, leaf in enumerate(self.given.leaves)}
         made = Guards(

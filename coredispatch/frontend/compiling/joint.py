@@ -22,6 +22,7 @@ from coredispatch.frontend.autograd.recording import (
     attach,
 )
 from coredispatch.frontend.compiling.by_size import compiled
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.gradient_hooks import any_hooks, leaves_of, without_history
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call, run_below
 from coredispatch.frontend.compiling.recording import Origin, Recorder
@@ -34,8 +35,9 @@ from coredispatch.graph.compilers import eager
 from coredispatch.graph.passes.aliasing import written_by
 from coredispatch.plugin import AutogradError, Operator, Value, Wrapper
 from coredispatch.registry.around.checks import came_by_signal
+from coredispatch.registry.model.value import storage_of
 
-__all__ = ["CompiledProgram", "Joint", "attached", "differentiated", "freed"]
+__all__ = ["CompiledProgram", "Joint", "alone", "attached", "differentiated", "freed"]
 
 
 class Joint:
@@ -47,6 +49,8 @@ class Joint:
         saved: the nodes whose values the backward graph needs.
         freed: the program has run its own backward pass through the results: another one fails.
         fresh: the results are tensors of their own, each another one.
+        alone: of each result, whether it is a view of what nobody else sees: then it may be written
+            to as if it were none.
     """
 
     def __init__(self, outs: list[Node], ins: list[Node]) -> None:
@@ -63,6 +67,7 @@ class Joint:
         self.opened: Any = None  # the graph by operators, for gradients that are no plain tensors
         self.compiler: Any = None
         self.freed = self.fresh = False
+        self.alone: list[bool] = []
 
     def backward(self, node: Any, saved: Any, grads: list[Any]) -> list[Any]:
         """The gradients of ``ins``, for those of ``outs``, the outputs of ``node``.
@@ -201,11 +206,27 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     return joint
 
 
+def alone(outs: list[Any], results: list[Any]) -> list[bool]:
+    """Which of the tensors are views of what stays inside, and of which no other result is one."""
+    over: dict[int, set[int]] = {}
+    for tensor in results:
+        over.setdefault(id(base_of(tensor).raw), set()).add(id(tensor))
+    return [
+        out._view is not None
+        and not out._view.multi_output
+        and len(over[id(base_of(out).raw)]) == 1
+        for out in outs
+    ]
+
+
 def attached(joint: Joint, outs: Any, saved: Any, inputs: Any) -> Any:
     """``outs`` as what a call of the program made, which gradients go back through to ``inputs``.
 
     ``saved`` are the values that the backward graph takes from the forward.
     """
+    for out, is_alone in zip(outs, joint.alone):
+        if is_alone and out._view is not None:  # saved tensors still count its versions
+            out._storage, out._view = storage_of(out), None
     if joined("CompiledProgram", joint.backward, outs, saved, inputs):
         return outs
     if is_recording():

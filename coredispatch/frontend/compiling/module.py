@@ -39,6 +39,12 @@ class OptimizedModule(Module):
         else:
             setattr(self._orig_mod, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        if name == "_orig_mod" or name in self.__dict__:
+            super().__delattr__(name)
+        else:
+            delattr(self._orig_mod, name)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy of the module, compiled anew: programs belong to the module they were found in."""
         made = self._compiled

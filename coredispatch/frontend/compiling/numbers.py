@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
-from coredispatch.graph import Node
+from coredispatch.graph import Node, map_aggregate
 from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Symbol, Value
 
@@ -32,6 +32,7 @@ __all__ = [
     "computed",
     "is_open",
     "plain",
+    "forget_numbers",
     "plain_keys",
     "scrubbed",
     "symbolic",
@@ -333,3 +334,21 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
             seen.add(id(value))
             scrubbed(vars(value), seen) if isinstance(vars(value), dict) else None
     return value
+
+
+def forget_numbers(tensors: Iterable[Any]) -> None:
+    """Ordinary numbers in what autograd saved for these tensors."""
+    open_ = [tensor._node for tensor in tensors if tensor._node is not None]
+    seen: set[int] = set()
+    while open_:
+        node = open_.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        saved = getattr(node, "saved", None)
+        if isinstance(saved, list):
+            saved[:] = [map_aggregate(item, plain) for item in saved]
+        context = getattr(node, "ctx", None)
+        if context is not None:
+            scrubbed(vars(context))
+        open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]

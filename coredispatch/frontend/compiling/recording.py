@@ -129,6 +129,7 @@ class Recorder:
         self.busy = 0
         self.running = False  # the program itself, not what is found out afterwards
         self.plain = False  # whether the program gets ordinary numbers
+        self.shown: list[tuple[Any, int, Any, bytes]] = []  # tensors as arrays: what Python got
         #: by their memory: tensors from outside, and copies; ``p`` and ``p.data`` are one entry
         self.overwritten: dict[int, tuple[Any, Any, Any]] = {}
         self.draws = False
@@ -382,7 +383,21 @@ class Recorder:
         if array.size > 64:
             self.refuse(f"the program reads the {array.size} elements of a tensor")
             return
+        self.shown.append((tensor, version_of(tensor), array, array.tobytes()))
         self.decide(self._noted(self.graph.call_method("tolist", (node,))), array.tolist(), "read")
+
+    def written_by_python(self) -> bool:
+        """Whether the memory of a tensor that Python got as an array has other elements now."""
+        return any(
+            version_of(tensor) == version and array.tobytes() != before
+            for tensor, version, array, before in self.shown
+        )
+
+    def unwrite(self) -> None:
+        """Take back what Python wrote to the arrays it got."""
+        for _, _, array, before in self.shown:
+            if array.tobytes() != before:
+                array[...] = np.frombuffer(before, array.dtype).reshape(array.shape)
 
     def known_early(self, node: Node) -> bool:
         """Whether a number depends on nothing but numbers that are inputs of the graph."""

@@ -182,7 +182,10 @@ def put_back(records: Iterable[Record]) -> None:
             plain_keys(record.holder)
             for key in set(record.now()) - set(record.value):
                 record.holder.pop(key)
-        elif record.kind not in ("class", "array", "members"):
+        elif record.kind == "array":
+            if not equal(record.now(), record.value):
+                record.holder[...] = record.value.data
+        elif record.kind not in ("class", "members"):
             record.put(record.value)
     for record in changed:
         if record.kind == "keys" and record.now() != record.value:
