@@ -221,3 +221,40 @@ def test_gradients_of_what_requires_them_for_a_while(backend: str) -> None:
         return made
 
     _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_before_arithmetic_that_fails(write: str, backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        weight = nn.Parameter(cd.ones(2))
+
+        def step(x: cd.Tensor, k: int) -> cd.Tensor:
+            WRITES[write](weight)
+            return x / (6 // k)
+
+        program, made = wrap(step), []
+        for k in (1, 2, 0, 3, 0, 1):
+            try:
+                made.append(program(cd.ones(3), k).tolist())
+            except ZeroDivisionError:
+                made.append("refused")
+            made.append(weight.tolist())
+        return made
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [float, complex, np.float32])
+def test_zeros_of_both_signs_in_containers(kind: Any, backend: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        settings = {"bound": kind(0.0)}
+        program = wrap(lambda x: (x + 1, str(settings["bound"])))
+        made = []
+        for bound in (0.0, -0.0, 1.0, 0.0, -0.0):
+            settings["bound"] = kind(complex(0, bound)) if kind is complex else kind(bound)
+            made.append(program(cd.ones(1))[1])
+        return made
+
+    _both(run, backend)

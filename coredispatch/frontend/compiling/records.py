@@ -102,18 +102,25 @@ def equal(now: Any, then: Any) -> bool:
         return True
     if type(now) is not type(then):
         return False
-    if type(now) is float:
-        return now == then or (now != now and then != then)
+    if type(now) is float:  # the two zeros differ
+        return (now == then and (now != 0 or repr(now) == repr(then))) or (
+            now != now and then != then
+        )
+    if type(now) is complex:
+        return repr(now) == repr(then)
+    if isinstance(now, np.generic):
+        return now.dtype == then.dtype and now.tobytes() == then.tobytes()
     if hasattr(now, "__dict__") and isinstance(now, PLAIN):  # of a class that adds attributes
         return False
-    if isinstance(now, (*PLAIN, np.dtype, np.generic, slice, range, Device, frozenset)):
+    if isinstance(now, (*PLAIN, np.dtype, slice, range, Device, frozenset)):
         return bool(now == then)
     if isinstance(now, tuple):
         return len(now) == len(then) and all(map(equal, now, then))
     if isinstance(now, types.MethodType):
         return now.__func__ is then.__func__ and now.__self__ is then.__self__
     if isinstance(now, Snapshot):
-        return bool(np.array_equal(now.data, then.data))
+        a, b = now.data, then.data
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     return False
 
 

@@ -204,6 +204,8 @@ class _Text:
         for entry in self.plan.work:
             if isinstance(entry, Segment):
                 self.enter_numbers()
+                if entry is self.plan.work[0] and self.plan.numbers:
+                    self.refused_by_numbers()
                 self.segment(entry)
             else:
                 self.python(entry)
@@ -226,6 +228,11 @@ class _Text:
             "    if status:",
             "        return failed(status)",
         ]
+
+    def refused_by_numbers(self) -> None:
+        """Where arithmetic on numbers fails, the operators run up to it: they may write."""
+        guarded = [f"    {line}" for line in self.lines]
+        self.lines = ["    try:", *guarded, "    except Exception:", "        return None, None"]
 
     def enter_numbers(self) -> None:
         """Put the numbers that are known by now among the arguments of kernels."""
