@@ -362,6 +362,8 @@ def _weights(
         else:
             _floating(mask)
             scores = b.add(scores, mask)
+    if mask is None:
+        return _softmax(b, scores, -1, None), scale
     _last(scores, -1)
     largest = b.amax(scores, [-1], True)  # -inf for a query without any key, which gives 0
     e = b.exp(b.sub(scores, b.where(b.gt(largest, -math.inf), largest, 0.0)))

@@ -28,8 +28,7 @@ struct Masked {
     }
 };
 
-// Scores become weights. A row in which no key counts, or all scores are minus infinity, becomes 0,
-// and `hidden` says so.
+// Scores become weights. A row in which no key counts becomes 0, and `hidden` says so.
 extern "C" __global__ void __launch_bounds__(1024, 1) weights(
     E* scores, bool* hidden, i64 rows, i64 queries, i64 keys, i64 causal, const bool* chosen,
     const E* bias, i64 mask_step, double scale) {
@@ -45,17 +44,16 @@ extern "C" __global__ void __launch_bounds__(1024, 1) weights(
         }
         top = over_block<A, largest<A>>(top, pad);
         count = over_block<A, added<A>>(count, pad);
-        bool none = count == 0 || top == -infinity_of(A());
         for (i64 k = threadIdx.x; k < end; k += blockDim.x)
             total += exp(masked.of(row[k], r, k) - top);
         total = over_block<A, added<A>>(total, pad);
         for (i64 k = threadIdx.x; k < keys; k += blockDim.x) {
             A weight = 0;
-            if (k < end && !none && (!chosen || masked.counts(r, k)))
+            if (k < end && count && (!chosen || masked.counts(r, k)))
                 weight = exp(masked.of(row[k], r, k) - top) / total;
             row[k] = Narrowed<E>::of(weight);
         }
-        if (hidden && threadIdx.x == 0) hidden[r] = none;
+        if (hidden && threadIdx.x == 0) hidden[r] = count == 0;
     }
 }
 

@@ -41,8 +41,7 @@ def _scorer(char: str) -> Callable[..., Any]:
     """A compiled function that scores keys for a block of queries.
 
     ``scores`` gets, for ``count`` queries from ``first`` on, the scores for ``seen`` keys, in
-    slices; ``peaks`` the largest of each query; ``alone`` whether no key belongs to it, as a
-    mask hides all or all scores are minus infinity.
+    slices; ``peaks`` the largest of each query; ``alone`` whether no key belongs to it.
     """
     T = elementary[char].T
     lowest = T(-np.inf)
@@ -50,9 +49,12 @@ def _scorer(char: str) -> Callable[..., Any]:
 
     @inlined
     def choose(row, chosen):
-        """Hide keys that are not chosen."""
+        """Hide keys that are not chosen; whether some are."""
+        some = False
         for j in range(row.size):
             row[j] = row[j] if chosen[j] else lowest
+            some |= chosen[j]
+        return some
 
     @inlined
     def add(row, added):
@@ -71,7 +73,7 @@ def _scorer(char: str) -> Callable[..., Any]:
         full_vectors()
         for r in range(count):
             peaks[r] = lowest
-            alone[r] = masked == 1
+            alone[r] = masked != 0
         for s in range(0, seen, KEYS):
             here = min(KEYS, seen - s)
             wide = (here + width - 1) // width * width
@@ -87,12 +89,10 @@ def _scorer(char: str) -> Callable[..., Any]:
                 elif masked:
                     at = line + r * keys + s
                     if masked == 2:
-                        choose(row, part(chosen, at, at + here))
+                        alone[r] &= not choose(row, part(chosen, at, at + here))
                     else:
                         alone[r] &= not add(row, part(added, at, at + here))
                 peaks[r] = largest(peaks[r], extreme(row))
-        for r in range(count):
-            alone[r] |= peaks[r] == lowest
 
     return score
 
