@@ -254,3 +254,24 @@ def test_orders_are_asked_of_randperm_itself() -> None:
     """So that ``--op randperm`` judges what it draws."""
     cases = [c.id for c in plan_op(Subject("cpu"), "randperm", "inference")]
     assert sum("/permutations+" in case for case in cases) == 5
+
+
+@pytest.mark.parametrize(("gain", "says"), [(0.5, True), (8.0, False)])
+def test_a_recurrence_that_is_chance_says_nothing(gain: float, says: bool) -> None:
+    """Where each step multiplies what the last digits of its inputs are, no bound is one."""
+    from coredispatch.conformance.bounds import Deviation, Unstable, compare
+    from coredispatch.conformance.reference import Reference
+    from coredispatch.ops.support.samples import Sample
+
+    n, rng = 48, np.random.default_rng(3)
+    weight = (gain * rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
+    gates = rng.standard_normal((n, n)).astype(np.float32)
+    sample = Sample(gates, np.zeros((1, n), np.float32), weight, "tanh", (1,), False)
+    op = cd.ops.rnn_sequence
+    reference = Reference(op, sample)
+    wanted = np.asarray(reference())
+    assert compare(op, wanted.astype(np.float32), reference, wanted) <= 1
+    wrong = wanted.astype(np.float32)
+    wrong[40] = -wrong[40]
+    with pytest.raises(Deviation if says else Unstable):
+        compare(op, wrong, reference, wanted)

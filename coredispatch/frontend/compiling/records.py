@@ -109,7 +109,7 @@ def equal(now: Any, then: Any) -> bool:
     if type(now) is complex:
         return repr(now) == repr(then)
     if isinstance(now, np.generic):
-        return now.dtype == then.dtype and now.tobytes() == then.tobytes()
+        return bool(now.dtype == then.dtype and now.tobytes() == then.tobytes())
     if hasattr(now, "__dict__") and isinstance(now, PLAIN):  # of a class that adds attributes
         return False
     if isinstance(now, (*PLAIN, np.dtype, slice, range, Device, frozenset)):

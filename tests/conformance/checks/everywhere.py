@@ -43,8 +43,9 @@ FREE = ("__call__", "float")
 LARGEST, CALLS = 300, 6
 #: how long a row is
 LONG = 1_301
-#: operators that leave something open: which NaN is which
-OPEN = ("unique_all",)
+#: operators that leave something open: which NaN is which, and what a query gets that no key
+#: can be compared with
+OPEN = ("unique_all", "attention")
 #: operators that multiply by a number before they add up, or after it: an infinite one cancels
 SCALED = ("attention",)
 #: operators of which an infinity makes a product with zero that the reference leaves out
