@@ -165,7 +165,7 @@ def compare(
     try:
         return _patiently(judge, kind)
     except Deviation:
-        if kind in ("conditioned", "intermediate") and not _still.get():
+        if op.tolerance is not None and op.tolerance.repeated and not _still.get():
             bound = _bound(kind, units, wanted, actual.dtype, reference, op, DIRECTIONS, number)
             if _unstable(bound, wanted, actual.dtype):
                 raise Unstable from None

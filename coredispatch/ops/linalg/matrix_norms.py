@@ -21,12 +21,12 @@ from coredispatch.registry.model.errors import ArgumentError, DTypeError, OpErro
 
 __all__ = [
     "cdist",
-    "pdist",
     "linalg_cond",
     "linalg_matrix_norm",
     "linalg_matrix_rank",
     "linalg_norm",
     "linalg_vector_norm",
+    "pdist",
 ]
 
 

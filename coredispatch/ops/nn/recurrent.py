@@ -17,7 +17,7 @@ from coredispatch.ops.nn.recurrent_sequences import (
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
-from coredispatch.ops.support.rules import conditioned, same
+from coredispatch.ops.support.rules import recurrence, same
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
@@ -199,7 +199,7 @@ def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
         "samples": reference.layer_samples(mode, packed),
         "takes": "float",
         "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
-        "tolerance": conditioned,
+        "tolerance": recurrence,
         "smooth": mode != "relu",
         "namespace": () if packed else "",
         "method": False,
@@ -400,7 +400,7 @@ def _cell_metadata(mode: str) -> dict[str, Any]:
         "samples": reference.cell_samples(mode),
         "takes": "float",
         "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
-        "tolerance": conditioned,
+        "tolerance": recurrence,
         "smooth": mode != "relu",
         "unbroadcast": False,
         "method": False,

@@ -20,7 +20,7 @@ from coredispatch.ops.nn import recurrent_reference as reference
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import conditioned, same
+from coredispatch.ops.support.rules import recurrence, same
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ShapeError
 
@@ -38,7 +38,7 @@ _METADATA: dict[str, Any] = {
     "dtype": same,
     "dtypes": "float",
     "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
-    "tolerance": conditioned,
+    "tolerance": recurrence,
     "unbroadcast": False,
     "namespace": (),
     "method": False,

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from coredispatch.ops.support.tolerance import conditioned, dot, exact, transform, ulp
+from coredispatch.ops.support.tolerance import (
+    conditioned,
+    dot,
+    exact,
+    recurrence,
+    transform,
+    ulp,
+)
 from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
     DType,
@@ -38,6 +45,7 @@ __all__ = [
     "promote",
     "promote_float",
     "real_like",
+    "recurrence",
     "reduced",
     "reduced_shape",
     "require_int",

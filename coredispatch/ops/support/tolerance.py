@@ -10,7 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Tolerance", "conditioned", "dot", "exact", "steps", "transform", "ulp"]
+__all__ = [
+    "Tolerance",
+    "conditioned",
+    "dot",
+    "exact",
+    "recurrence",
+    "steps",
+    "transform",
+    "ulp",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class Tolerance:
             before the result does: one subnormal unit of the factor is allowed too.
         mixed: whether every result adds up many inputs in an order of the library's own, as a fast
             transform does: what is not finite may be an infinity or NaN.
+        repeated: whether each step takes what the one before gave, as a recurrence does: a
+            difference in the last digit may grow with each, until the results are chance.
         determined: where the results themselves are not determined, as the signs of singular
             vectors, a function of them, as NumPy arrays of double precision, that gives what is;
             it is judged in their place.
@@ -41,6 +52,7 @@ class Tolerance:
     linear: tuple[str, ...] = ()
     product: bool = False
     mixed: bool = False
+    repeated: bool = False
     determined: Callable[..., tuple[Any, ...]] | None = None
 
     def __repr__(self) -> str:
@@ -51,6 +63,7 @@ exact = Tolerance("exact")
 dot = Tolerance("dot")
 conditioned = Tolerance("conditioned", 4.0)
 transform = Tolerance("conditioned", 4.0, mixed=True)
+recurrence = Tolerance("conditioned", 4.0, repeated=True)
 
 
 def steps(n: float) -> Tolerance:
