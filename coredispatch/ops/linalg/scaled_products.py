@@ -7,6 +7,7 @@ column of the second.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from coredispatch.ops.support import lazy
@@ -28,7 +29,7 @@ def _shape(
         )
     rows, columns = a[0], b[1]
     first, second = tuple(scale_a.shape), tuple(scale_b.shape)
-    single = _count(first) == _count(second) == 1
+    single = prod(first) == prod(second) == 1
     if not single and (first, second) != ((rows, 1), (1, columns)):
         raise ShapeError(
             f"scales of shapes {first} and {second} fit no scaling of a product ({rows}, "
@@ -37,18 +38,11 @@ def _shape(
         )
     if bias is not None and tuple(bias.shape) != (columns,):
         raise ShapeError(f"a bias of shape {tuple(bias.shape)}", fix=f"its shape is ({columns},)")
-    if scale_result is not None and _count(tuple(scale_result.shape)) != 1:
+    if scale_result is not None and prod(tuple(scale_result.shape)) != 1:
         raise ShapeError(
             f"scale_result of shape {tuple(scale_result.shape)}", fix="give one number"
         )
     return rows, columns
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
 
 
 def _dtype(
