@@ -164,8 +164,32 @@ extern "C" __global__ void __launch_bounds__(1024, 1) cummin_parts(
     rows<Extremum<false>, true>(x, nullptr, nullptr, count, n, part, folded, pad);
 }
 // Products of a row, taken in another order than one after the other, may overflow where those do
-// not: there are only those of lines that one thread goes through.
+// not: one thread goes through each line. Rows, 32 of them by a block, are brought to their threads
+// and away in tiles, so that neighbouring threads read and write neighbouring elements.
+__device__ void product_rows(const E* x, E* out, i64 count, i64 n, C (*tile)[33]) {
+    int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (i64 first = (i64)blockIdx.x * 32; first < count; first += (i64)gridDim.x * 32) {
+        C carried = 1;
+        for (i64 at = 0; at < n; at += 32) {
+            i64 k = at + lane;
+            for (int r = threadIdx.x / 32; r < 32; r += warps)
+                tile[r][lane] = first + r < count && k < n ? (C)widened(x[(first + r) * n + k]) : 1;
+            __syncthreads();
+            if (threadIdx.x < 32)
+                for (int j = 0; j < 32; j++) tile[lane][j] = carried = carried * tile[lane][j];
+            __syncthreads();
+            for (int r = threadIdx.x / 32; r < 32; r += warps)
+                if (first + r < count && k < n)
+                    out[(first + r) * n + k] = Narrowed<E>::of((A)tile[r][lane]);
+            __syncthreads();
+        }
+    }
+}
 extern "C" __global__ void __launch_bounds__(1024, 1) cumprod(
     const E* x, E* out, i64* indices, i64 outer, i64 n, i64 inner, i64 part, const void* folded) {
-    columns<Product>(x, out, indices, outer, n, inner);
+    __shared__ C tile[32][33];
+    if (inner == 1)
+        product_rows(x, out, outer, n, tile);
+    else
+        columns<Product>(x, out, indices, outer, n, inner);
 }

@@ -1,4 +1,4 @@
-"""Cumulative sums, extrema and logsumexp along any dimension, and products along all but the last.
+"""Cumulative sums, products, extrema and logsumexp along any dimension.
 
 A long row is cut into parts: one kernel folds each part, the next one goes on from what the parts
 before it give.
@@ -20,6 +20,8 @@ __all__ = ["SCANNED", "kernels", "scan_rows"]
 SCANNED = (*FLOATS, "int64")
 #: a line of at most so many elements, or so many lines, are enough work for a block or thread each
 _SHORT, _MANY = 4096, 512
+#: rows that a block multiplies along, its threads, and what rows may have where there are few
+_TILE, _TILE_THREADS, _ALONE = 32, 256, 1024
 #: parts of a row: so many at most, one for each thread of a block, and so many elements at least
 _PARTS, _PART = 1024, 8192
 #: bytes of what a part gives: a number in double precision, or a number and where it is
@@ -32,6 +34,10 @@ def scan_rows(
     """The scan of a dense array along the middle of ``spans``, and indices where there are any."""
     outer, n, inner = spans
     out = cupy.empty(x.shape, x.dtype)
+    if name == "cumprod" and inner == 1 and x.size:
+        given = (x, out, 0, *spans, n, 0)
+        launch(name, x.dtype, min(-(-outer // _TILE), MOST_BLOCKS), _TILE_THREADS, given)
+        return out, None
     indices = cupy.empty(x.shape, "int64") if name in ("cummax", "cummin") else None
     if not x.size:
         return out, indices
@@ -88,9 +94,9 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     def cumprod(self: Any, dim: int, dtype: Any) -> Any:
         spans = along(self.shape, dim)
         changes = dtype is not None and numpy_dtype(dtype) != self.dtype
-        if spans is None or spans[2] == 1 or changes:
+        if spans is None or changes:
             return NotImplemented
-        if spans[1] > _SHORT and spans[0] * spans[2] < _MANY:
+        if spans[1] > (_ALONE if spans[2] == 1 else _SHORT) and spans[0] * spans[2] < _MANY:
             return NotImplemented
         found = run("cumprod", self, dim)
         return NotImplemented if found is None else found[0]
