@@ -104,12 +104,19 @@ def _shared(x: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 def _weights(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float, causal: bool
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    scale: float,
+    causal: bool,
+    bias: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weights of keys, the logarithms of the rows' sums, and the repeated values."""
     query, key, value = (x.astype(np.float64) for x in (query, key, value))
     key, value = _shared(key, query), _shared(value, query)
     scores = query @ key.swapaxes(-1, -2) * scale
+    if bias is not None:
+        scores = scores + bias.astype(np.float64)
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     top = scores.max(-1, keepdims=True)
@@ -211,12 +218,14 @@ class Graph:
 
     def sdpa(self, *, q: Tensor, k: Tensor, v: Tensor, generate_stats: bool, **options: Any) -> Any:
         out, stats = self._made(2)
+        bias = options.pop("bias", None)
         scale, causal = self._options(options)
-        self.checks.append(lambda: self._check_attention(q, k, v, out))
+        self.checks.append(lambda: self._check_attention(q, k, v, out, bias))
 
         def run(arrays: dict[int, np.ndarray]) -> list[tuple[Tensor, np.ndarray]]:
+            added = None if bias is None else arrays[bias.facts["uid"]]
             weights, logs, value = _weights(
-                *(arrays[x.facts["uid"]] for x in (q, k, v)), scale, causal
+                *(arrays[x.facts["uid"]] for x in (q, k, v)), scale, causal, added
             )
             return [(out, weights @ value), (stats, logs)]
 
@@ -230,10 +239,11 @@ class Graph:
         use_deterministic_algorithm: bool, **options: Any,
     ) -> list[Tensor]:  # fmt: skip
         made = self._made(3)
+        bias = options.pop("bias", None)
         scale, causal = self._options(options)
 
         def check() -> None:
-            self._check_attention(q, k, v, o)
+            self._check_attention(q, k, v, o, bias)
             assert stats.facts["type"] == "FLOAT"
             assert stats.facts["dim"] == [*q.facts["dim"][:3], 1]
             for x, y in zip((o, q, k, v), (dO, *made), strict=True):
@@ -243,7 +253,8 @@ class Graph:
             query, key, value, out, grad, logs = (
                 arrays[x.facts["uid"]].astype(np.float64) for x in (q, k, v, o, dO, stats)
             )
-            weights, found, wide = _weights(query, key, value, scale, causal)
+            added = None if bias is None else arrays[bias.facts["uid"]]
+            weights, found, wide = _weights(query, key, value, scale, causal, added)
             np.testing.assert_allclose(logs, found, rtol=1e-5, atol=1e-5)
             slopes = grad @ wide.swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True)
             slopes = weights * slopes * scale
@@ -270,13 +281,19 @@ class Graph:
         assert set(options) == known and type(options["attn_scale"]) is float
         return options["attn_scale"], causal
 
-    def _check_attention(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+    def _check_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, bias: Tensor | None = None
+    ) -> None:
         (b, heads, rows, depth), (_, shared, keys, _), columns = (
             q.facts["dim"], k.facts["dim"], v.facts["dim"][3],
         )  # fmt: skip
         assert heads % shared == 0 and k.facts["dim"] == [b, shared, keys, depth]
         assert v.facts["dim"] == [b, shared, keys, columns]
         assert out.facts["dim"] == [b, heads, rows, columns]
+        if bias is not None:
+            first, second, *scores = bias.facts["dim"]
+            assert first in (1, b) and second in (1, heads) and scores == [rows, keys]
+            assert bias.facts["type"] == q.facts["type"] and bias.facts["stride"][3] == 1
         for x in (q, k, v, out):
             assert x.facts["type"] in ("HALF", "BFLOAT16") and x.facts["stride"][3] == 1
             assert x.facts["dim"][3] % 8 == 0 and x.facts["dim"][3] <= 128

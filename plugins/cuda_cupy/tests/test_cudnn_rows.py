@@ -194,9 +194,36 @@ def test_attention_reads_heads_where_they_lie(dnn, on_host):
     assert calls(dnn) == ["sdpa"]
 
 
+MASKS = [(7, 9), (2, 1, 1, 9), (1, 4, 7, 9), (2, 4, 7, 9), (9,)]
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
+@pytest.mark.parametrize("additive", [False, True])
+@pytest.mark.parametrize("shape", MASKS, ids=str)
+def test_attention_with_masks(dnn, on_host, shape, additive, dtype):
+    q, k, v = cd.randn(2, 4, 7, 16).to(dtype), *(cd.randn(2, 2, 9, 16).to(dtype) for _ in "kv")
+    mask = cd.rand(shape) > 0.4
+    mask[..., 0] = True
+    if shape[-2:] == (7, 9):
+        mask[..., 3, :] = False  # a query to which no key belongs
+    if additive:
+        mask = cd.where(mask, cd.randn(shape), float("-inf")).to(dtype)
+
+    def attended(q: Any, k: Any, v: Any) -> Any:
+        return attend(
+            q, k, v, mask.to(q.device).to(q.dtype if additive else cd.bool), False, None, True
+        )
+
+    program = with_gradients(attended)
+    out = on_host(program, q, k, v, launches=None, meta=False, **close(dtype, 3))[0]
+    assert calls(dnn) == ["sdpa", "sdpa", "sdpa_backward"]
+    if shape[-2:] == (7, 9):
+        assert (out[..., 3, :] == 0).all()
+
+
 def test_attention_that_cudnn_is_not_asked_for(dnn, on_host):
     q = cd.randn(2, 4, 7, 16).half()
-    mask = cd.rand(7, 7) > 0.3
+    mask = cd.randn(7, 7)
     on_host(lambda q, m: attend(q, q, q, m), q, mask, launches=None, **close(cd.half, 3))
     on_host(lambda q: attend(q, q, q), q.float(), launches=None, **close(cd.float32, 3))
     narrow = q[..., :9]

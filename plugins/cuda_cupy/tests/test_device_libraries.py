@@ -135,6 +135,30 @@ def test_attention(cuda: str, cudnn: int, causal: bool, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
+@pytest.mark.parametrize("additive", [False, True])
+@pytest.mark.parametrize("shape", [(257, 130), (2, 1, 1, 130), (2, 4, 257, 130)], ids=str)
+def test_attention_with_masks(
+    cuda: str, cudnn: int, shape: Any, additive: bool, dtype: Any
+) -> None:
+    from test_cudnn_rows import with_gradients
+
+    q = cd.randn(2, 4, 257, 64).to(dtype)
+    k, v = (cd.randn(2, 2, 130, 64).to(dtype) for _ in range(2))
+    mask = cd.rand(shape) > 0.4
+    mask[..., 0] = True
+    if shape[-2] > 1:
+        mask[..., 3, :] = False  # a query to which no key belongs
+    if additive:
+        mask = cd.where(mask, cd.randn(shape), float("-inf")).to(dtype)
+
+    def attended(q: Any, k: Any, v: Any) -> Any:
+        kept = mask.to(q.dtype) if additive else mask
+        return ops.attention(q, k, v, kept.to(q.device), False, None, True)
+
+    agrees(cuda, with_gradients(attended), q, k, v, scale=3)
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
 def test_batch_norm(cuda: str, cudnn: int, dtype: Any) -> None:
     x, w, b = (cd.randn(8, 32, 29, 31) * 2 + 1).to(dtype), cd.rand(32) + 0.5, cd.randn(32)
 

@@ -128,6 +128,9 @@ def test_scans(on_host: Any, length: int, dtype: Any) -> None:
         x = cd.randint(-3, 4, (3, length))
     near = close(dtype, 0.05 * length) if dtype.is_floating_point else {}
     on_host(lambda x: x.cumsum(1), x, **near)
+    own = {"launches": int(length <= 1024), **near}
+    on_host(lambda x: x.cumprod(1), x, **own)
+    on_host(lambda x: x.cumprod(-1), x.expand(15, 3, length).contiguous(), **own)
     for scan in (cd.cumsum, cd.cumprod):
         on_host(lambda x, scan=scan: scan(x, 0), x.t(), **near)
         on_host(lambda x, scan=scan: scan(x, 1), x.view(3, length, 1).expand(3, length, 4), **near)

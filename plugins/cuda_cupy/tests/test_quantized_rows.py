@@ -97,6 +97,18 @@ def test_what_else_there_is(device):
     cd.testing.assert_close(x.to("cuda").dequantize().cpu(), x.dequantize(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("dtype", ["quint8", "qint8"])
+def test_maximum_pooling(device, dtype, ceil_mode):
+    x = activations(getattr(quant, dtype), 2, 3, 9, 8)
+    same(lambda x: cd.nn.functional.max_pool2d(x, 3, 2, 1, ceil_mode=ceil_mode), x)
+    channels = quant.quantize_per_channel(
+        cd.randn(2, 3, 9, 8), cd.rand(3) + 0.1, cd.zeros(3).long(), 1, getattr(quant, dtype)
+    )
+    pooled = [cd.nn.functional.max_pool2d(t, 2) for t in (channels, channels.to("cuda"))]
+    assert cd.equal(pooled[0].dequantize(), pooled[1].dequantize().cpu())
+
+
 def test_what_is_refused_is_refused_with_the_reason(device):
     x, w = activations(quant.quint8, 2, 20).to("cuda"), weights(False, 9, 20).to("cuda")
     with pytest.raises(cd.ShapeError):

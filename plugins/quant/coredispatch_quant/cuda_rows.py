@@ -16,7 +16,7 @@ import numpy as np
 
 from coredispatch.plugin import ArgumentError, DTypeError, OpError, ShapeError, call_raw
 from coredispatch_quant.array import QuantizedArray, limits, storage_dtype
-from coredispatch_quant.kernels import check_operands, magnitude
+from coredispatch_quant.kernels import check_operands, magnitude, per_window
 from coredispatch_quant.layout import per_tensor, quantized
 from coredispatch_quant.ops import conv2d_shape, linear_shape
 from coredispatch_quant.requantize import multiplier_and_shift
@@ -120,6 +120,13 @@ def quantized_conv2d(
 # ---- the rest ---------------------------------------------------------------------------------
 
 
+def max_pool(q: QuantizedArray, kernel_size: Any, *options: Any) -> QuantizedArray:
+    """Maximum over windows of the integers, which float32 holds exactly."""
+    per_window(q, len(kernel_size))
+    found = call_raw("max_pool", "cuda", q.data.astype(np.float32), kernel_size, *options)
+    return q.like(found.astype(q.data.dtype))
+
+
 def relu(q: QuantizedArray) -> QuantizedArray:
     """``max(data, zero_point)``: scale and zero point stay."""
     cupy = import_module("cupy")
@@ -149,6 +156,7 @@ def getitem(self: QuantizedArray, index: Any) -> QuantizedArray:
 CUDA: dict[str, Callable[..., Any]] = {
     "quantized_linear": quantized_linear,
     "quantized_conv2d": quantized_conv2d,
+    "max_pool": max_pool,
     "relu": relu,
     "view": view,
     "permute": permute,

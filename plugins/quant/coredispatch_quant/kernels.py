@@ -390,6 +390,15 @@ def relu(q: QuantizedArray) -> QuantizedArray:
     return q.like(np.asarray(np.maximum(q.data, zero)))
 
 
+def per_window(q: QuantizedArray, n: int) -> None:
+    """Raise MissingKernel where the scales vary along one of the last ``n`` dimensions."""
+    if q.axis is not None and q.axis >= q.ndim - n:
+        raise MissingKernel(
+            f"there is no kernel that pools dimension {q.axis}, along which the scales vary",
+            fix="quantize along another dimension or per tensor, or call .dequantize()",
+        )
+
+
 def max_pool(
     q: QuantizedArray,
     kernel_size: tuple[int, ...],
@@ -404,11 +413,7 @@ def max_pool(
     holds the smallest integer. MissingKernel where the scales vary along one of these.
     """
     n = len(kernel_size)
-    if q.axis is not None and q.axis >= q.ndim - n:
-        raise MissingKernel(
-            f"there is no kernel that pools dimension {q.axis}, along which the scales vary",
-            fix="quantize along another dimension or per tensor, or call .dequantize()",
-        )
+    per_window(q, n)
     spatial = zip(q.shape[-n:], kernel_size, stride, padding, dilation, strict=True)
     sizes = [pooled(*window, ceil_mode) for window in spatial]
     reach = [
