@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 __all__ = [
     "Machine",
+    "across",
     "below",
     "byte_tile",
     "copied",
@@ -203,7 +204,7 @@ def dot_tile(rows: int, taps: int, lanes: int) -> Any:
                 row = builder.add(to, builder.mul(step, word(m)))
                 for j in range(taps):
                     target = builder.gep(out, [builder.add(row, word(j))])
-                    total = _across(builder, builder.load(sums[m * taps + j]))
+                    total = across(builder, builder.load(sums[m * taps + j]))
                     builder.store(builder.fadd(builder.load(target), total), target)
             return context.get_dummy_value()
 
@@ -212,7 +213,7 @@ def dot_tile(rows: int, taps: int, lanes: int) -> Any:
     return tile
 
 
-def _across(builder: Any, vector: ir.Value) -> ir.Value:
+def across(builder: Any, vector: ir.Value) -> ir.Value:
     """The sum of the elements of ``vector``, halves added to halves."""
     element = vector.type.element
     signature = ir.FunctionType(element, [element, vector.type])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba.kernels import MODULES, halves, small, small_pointwise
-from coredispatch_cpu_numba.kernels.conv import bfloat16
+from coredispatch_cpu_numba.kernels.conv import bfloat16, depthwise
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
 
@@ -22,6 +22,7 @@ _OTHERS = (
     small_pointwise,
     halves,
     bfloat16,
+    depthwise,
     products_bfloat16,
     recurrent_bfloat16,
 )  # of names that come twice

@@ -8,10 +8,12 @@ import pytest
 
 from coredispatch_cpu_numba import tile_panels, tiles
 from coredispatch_cpu_numba.kernels.conv import bfloat16 as conv_bfloat16
+from coredispatch_cpu_numba.kernels.conv import depthwise as depthwise_kernel
 from coredispatch_cpu_numba.kernels.linalg import products as products_kernel
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16 as products_bfloat16_kernel
 from coredispatch_cpu_numba.kernels.nn import recurrent as recurrent_kernel
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
+from coredispatch_cpu_numba.loops.conv import depthwise
 from coredispatch_cpu_numba.loops.linalg import products, products_amx, products_bfloat16
 from coredispatch_cpu_numba.loops.nn import recurrent
 
@@ -28,6 +30,7 @@ BLOCKS = {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}
         (products_bfloat16_kernel, products_amx, {"_TILE_ROWS": "ROWS", "_TILE_DEPTH": "DEPTH"}),
         (products_bfloat16_kernel, tile_panels, {"_PANEL": "LINES", "_DEEP": "DEEP"}),
         (conv_bfloat16, tile_panels, {"_LINES": "LINES", "_DEEP": "DEEP"}),
+        (depthwise_kernel, depthwise, {"_LINE": "_LINE"}),
         (recurrent_kernel, recurrent, {"_BLOCK": "BLOCK"}),
         (recurrent_bfloat16, recurrent, {"_BLOCK": "BLOCK"}),
     ],

@@ -16,7 +16,7 @@ from coredispatch.plugin import passes
 from .. import thread_count
 from ..arrays import FLOATS
 from ..entries import Loop
-from ..kernels.conv import general
+from ..kernels.conv import depthwise, general
 from ..kernels.conv.plans import Convolution, forward_plan, weight_grad_plan
 from ..kernels.linalg import products
 from .calls import complete
@@ -160,6 +160,10 @@ class KernelSteps(Memory):
         self, node: Any, c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim: int
     ) -> np.ndarray:
         out = self.made(node)
+        if depthwise.takes(c):
+            slides = depthwise.forward_slides(c, out.itemsize)
+            depthwise.correlate(slides, x, weight, bias, out, self.run)
+            return out
         plan = forward_plan(c, thread_count.wanted)
         general.correlate(plan, x, weight, False, bias, out, self.run, self.room)
         return out
@@ -168,6 +172,10 @@ class KernelSteps(Memory):
         self, node: Any, c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, ndim: int
     ) -> np.ndarray:
         out = self.made(node)
+        if depthwise.takes(c):
+            slides = depthwise.input_grad_slides(c, out.itemsize)
+            depthwise.correlate(slides, grad, weight, bias, out, self.run)
+            return out
         plans, all_reached = general.reaching_plans(c)
         if not all_reached:
             size, channels = prod(out.shape[2:]), out.shape[1]
@@ -187,9 +195,13 @@ class KernelSteps(Memory):
             plan = weight_grad_plan(c, exact, thread_count.wanted)
             blocks = plan.blocks
             run = partial(self.run, switch=switch)
-            sums = out if blocks == 1 else self.room(blocks * out.size, out.dtype)
-            general.multiply_planes(plan, grad, x, sums, run)
-            if blocks > 1:
+            alone = not exact and depthwise.takes_weight_grad(c)
+            sums = out if blocks == 1 or alone else self.room(blocks * out.size, out.dtype)
+            if alone:
+                depthwise.multiply(depthwise.forward_slides(c, out.itemsize), grad, x, out, run)
+            else:
+                general.multiply_planes(plan, grad, x, sums, run)
+            if sums is not out:
                 words = [self.find(sums), self.find(out), out.size, blocks]
                 self.step(_text(_ADDED, out), words, out.size, out.size, switch=switch)
             if not exact:

@@ -28,11 +28,15 @@ from coredispatch_cpu_numba.kernels.conv.plans import (
 __all__ = [
     "KERNELS",
     "LEAST",
+    "add_special",
     "correlate",
+    "exact_weight_grad",
     "fit",
     "forms_over",
+    "is_finite",
     "multiply_planes",
     "reaching_plans",
+    "tamed",
 ]
 
 _LEAST = 64
@@ -139,16 +143,14 @@ def _forward(c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim:
 
 def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> Any:
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), grad.dtype)
-    # The planes are padded with zeros, and an infinite weight must not meet them.
-    finite = _is_finite(weight)
-    tame = weight if finite else np.where(np.isfinite(weight), weight, weight.dtype.type(0))
+    finite, tame = tamed(weight)
     plans, all_reached = reaching_plans(c)
     if not all_reached:
         out[:] = 0 if bias is None else bias.reshape(-1, *[1] * ndim)
     for plan in plans:
         correlate(plan, grad, tame, True, bias, out)
     if not finite:
-        _add_special(c, grad, weight, out, ndim)
+        add_special(c, grad, weight, out, ndim)
     return out
 
 
@@ -159,13 +161,23 @@ def reaching_plans(c: Convolution) -> tuple[list[Plan], bool]:
     return reaching, len(reaching) == len(plans)
 
 
-def _is_finite(x: np.ndarray) -> bool:
+def tamed(weight: np.ndarray) -> tuple[bool, np.ndarray]:
+    """Whether all weights are finite, and the weights with 0 for those that are not.
+
+    The planes are padded with zeros, and an infinite weight must not meet them.
+    """
+    if is_finite(weight):
+        return True, weight
+    return False, np.where(np.isfinite(weight), weight, weight.dtype.type(0))
+
+
+def is_finite(x: np.ndarray) -> bool:
     """Whether all elements are finite; False also where their sum overflows."""
     with np.errstate(all="ignore"):
         return bool(np.isfinite(np.add.reduce(x, None)))
 
 
-def _add_special(
+def add_special(
     c: Convolution, grad: np.ndarray, weight: np.ndarray, out: np.ndarray, ndim: int
 ) -> None:
     """Add what infinite and NaN weights give to the positions that their windows reach."""
@@ -202,7 +214,14 @@ def _weight_grad(
 ) -> np.ndarray:
     """Sums of blocks of images, added up in the end."""
     result = _weight_sums(c, grad, input, shape, False)
-    return result if _is_finite(result) else _weight_sums(c, grad, input, shape, True)
+    return result if is_finite(result) else exact_weight_grad(c, grad, input, shape)
+
+
+def exact_weight_grad(
+    c: Convolution, grad: np.ndarray, input: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
+    """The gradient where numbers are infinite or NaN: no zero but those of the arrays counts."""
+    return _weight_sums(c, grad, input, shape, True)
 
 
 def _weight_sums(

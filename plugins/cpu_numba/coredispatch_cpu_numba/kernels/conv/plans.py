@@ -14,7 +14,15 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["Convolution", "Plan", "forward_plan", "input_grad_plans", "weight_grad_plan"]
+__all__ = [
+    "Convolution",
+    "Plan",
+    "forward_plan",
+    "input_grad_plans",
+    "overlapped",
+    "phases_of",
+    "weight_grad_plan",
+]
 
 Three = tuple[int, int, int]
 
@@ -113,7 +121,7 @@ def _place(offset: Sequence[int], sizes: Three) -> int:
     return (offset[0] * sizes[1] + offset[1]) * sizes[2] + offset[2]
 
 
-def _overlapped(
+def overlapped(
     reach: int, out: int, given: int, step: int, before: int, remainders: Iterable[int]
 ) -> int:
     """The size of a plane whose zeros behind the elements are those in front of the next row.
@@ -133,7 +141,7 @@ def _overlapped(
 def _forward_planes(c: Convolution) -> _Planes:
     moved = [[k * d for k in range(n)] for n, d in zip(c.kernel, c.dilation)]
     sizes: Three = tuple(  # type: ignore[assignment]
-        _overlapped(m[-1] // s, o, n, s, p, {k % s for k in m})
+        overlapped(m[-1] // s, o, n, s, p, {k % s for k in m})
         for m, o, n, s, p in zip(moved, c.out, c.spatial, c.stride, c.padding)
     )
     phases: list[Three] = []
@@ -213,7 +221,7 @@ def forward_plan(c: Convolution, threads: int) -> Plan:
     )
 
 
-def _phases(c: Convolution, i: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+def phases_of(c: Convolution, i: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     """Phases of dimension ``i`` of the input: remainder, size, and ``(tap, shift)`` of its taps.
 
     Position ``r + s j`` of the input meets tap ``k`` at position ``j + shift`` of the output.
@@ -228,13 +236,13 @@ def _phases(c: Convolution, i: int) -> Iterator[tuple[int, int, list[tuple[int, 
 def input_grad_plans(c: Convolution, threads: int) -> tuple[Plan, ...]:
     """One plan for each phase of the input: sums of moved planes of the output's gradient."""
     plans = []
-    for phase in product(*(list(_phases(c, i)) for i in range(3))):
+    for phase in product(*(list(phases_of(c, i)) for i in range(3))):
         remainder, size, found = zip(*phase)
         lowest = [min((shift for _, shift in taps), default=0) for taps in found]
         highest = [max((shift for _, shift in taps), default=0) for taps in found]
         before: Three = tuple(-low for low in lowest)  # type: ignore[assignment]
         sizes: Three = tuple(  # type: ignore[assignment]
-            _overlapped(high - low, n, out, 1, -low, (0,))
+            overlapped(high - low, n, out, 1, -low, (0,))
             for high, low, n, out in zip(highest, lowest, size, c.out)
         )
         starts, positions = [], []

@@ -1,0 +1,256 @@
+"""Convolutions of channels that are alone or in small groups: against NumPy's, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pack_under_test import DTYPES, Reference
+
+import coredispatch as cd
+import coredispatch_cpu_numba as pack
+from coredispatch_cpu_numba.kernels.conv import depthwise, general
+
+pytestmark = pytest.mark.once
+KERNELS = depthwise.KERNELS
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The loops serve small convolutions, too, and share all but the smallest among threads."""
+    monkeypatch.setattr(general, "_SMALL", 0)
+    monkeypatch.setattr(depthwise._correlate, "split", 2000)
+    monkeypatch.setattr(depthwise._products, "split", 2000)
+    before = pack.get_num_threads()
+    yield
+    pack.set_num_threads(before)
+
+
+def arrays(dtype: Any, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes]
+
+
+def close(got: Any, want: np.ndarray, products: int) -> None:
+    """What was computed in the dtype of ``got`` is the float64 sum of so many products."""
+    assert got is not NotImplemented
+    assert got.shape == want.shape
+    unit = float(np.finfo(got.dtype).eps)
+    np.testing.assert_allclose(got, want, rtol=8 * unit, atol=unit * (products + 8))
+
+
+def out_shape(x: tuple[int, ...], w: tuple[int, ...], stride: Any, padding: Any) -> Any:
+    sizes = zip(x[2:], w[2:], stride, padding, strict=True)
+    return x[0], w[0], *((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
+
+
+def checked(reference: Reference, dtype: Any, drawn: Any) -> None:
+    """A convolution, the transposed one, and the gradients."""
+    x_shape, w_shape, stride, padding, groups = drawn
+    given, channels = w_shape[1], w_shape[0] // groups
+    shape = out_shape(x_shape, w_shape, stride, padding)
+    x, w, bias, grad = arrays(dtype, x_shape, w_shape, w_shape[:1], shape)
+    wide_x, wide_w, wide_bias, wide_grad = (a.astype(np.float64) for a in (x, w, bias, grad))
+    options = (stride, padding, (1, 1))
+    taps = prod(w_shape[2:])
+    close(
+        KERNELS["convolution"](x, w, bias, *options, False, (0, 0), groups),
+        reference["convolution"](wide_x, wide_w, wide_bias, *options, False, (0, 0), groups),
+        taps * given + 1,
+    )
+    want = reference["conv_input_grad"](wide_grad, wide_w, x_shape, *options, groups)
+    close(
+        KERNELS["conv_input_grad"](grad, w, x_shape, *options, groups),
+        want,
+        taps * channels,
+    )
+    levels = arrays(dtype, (x_shape[1],))[0]
+    sizes = zip(x_shape[2:], shape[2:], w_shape[2:], stride, padding, strict=True)
+    more = tuple(n - ((m - 1) * s - 2 * p + k) for n, m, k, s, p in sizes)
+    if all(more[i] < stride[i] for i in range(2)):
+        close(
+            KERNELS["convolution"](grad, w, levels, *options, True, more, groups),
+            want + levels.astype(np.float64).reshape(-1, 1, 1),
+            taps * channels + 1,
+        )
+    got = KERNELS["conv_weight_grad"](grad, x, w_shape, *options, groups)
+    if got is NotImplemented:
+        assert given * channels > 4
+        return
+    want = reference["conv_weight_grad"](wide_grad, wide_x, w_shape, *options, groups)
+    close(got, want, shape[0] * prod(shape[2:]))
+
+
+@st.composite
+def convolutions(draw: Any) -> tuple[Any, ...]:
+    """Shapes of input and weight, stride, padding, groups."""
+    kernel = draw(
+        st.one_of(
+            st.sampled_from([(3, 3), (5, 5), (7, 7)]),
+            st.tuples(st.integers(1, 9), st.integers(2, 9)),
+        )
+    )
+    stride = draw(st.sampled_from([(1, 1), (2, 2), (1, 2), (2, 1)]))
+    padding = draw(
+        st.one_of(
+            st.just(tuple(k // 2 for k in kernel)),
+            st.tuples(*(st.integers(0, k + 1) for k in kernel)),
+        )
+    )
+    images, groups = draw(st.integers(1, 3)), draw(st.integers(2, 9))
+    given, channels = draw(
+        st.sampled_from([(1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 2)])
+    )
+    low = [max(2, k - 2 * p) for k, p in zip(kernel, padding, strict=True)]
+    narrow = st.tuples(st.integers(low[0], low[0] + 15), st.integers(low[1], low[1] + 15))
+    wide = st.tuples(st.integers(low[0], low[0] + 40), st.integers(low[1], low[1] + 120))
+    spatial = draw(st.one_of(narrow, wide))
+    x, w = (images, groups * given, *spatial), (groups * channels, given, *kernel)
+    return x, w, stride, padding, groups
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=100)
+@given(drawn=convolutions(), threads=st.integers(1, 2))
+def test_convolution_and_gradients(
+    reference: Reference, dtype: Any, drawn: Any, threads: int
+) -> None:
+    pack.set_num_threads(threads)
+    checked(reference, dtype, drawn)
+
+
+#: rows and columns of the input, kernel, stride: of networks, and where strips and tiles end
+PLANES = [
+    ((7, 7), 3, 1), ((7, 7), 5, 1), ((14, 14), 3, 1), ((14, 14), 7, 1), ((28, 28), 5, 1),
+    ((28, 28), 3, 2), ((33, 33), 3, 2), ((14, 14), 5, 2), ((113, 112), 3, 2), ((112, 112), 3, 1),
+    ((56, 57), 7, 1), ((300, 4), 3, 1), ((3, 3), 3, 1), ((5, 200), 5, 2), ((90, 130), 7, 2),
+    ((2, 2), 3, 2), ((60, 60), 11, 1), ((40, 512), 4, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("spatial", "k", "step"), PLANES)
+def test_planes(
+    reference: Reference, dtype: Any, spatial: tuple[int, int], k: int, step: int
+) -> None:
+    drawn = (2, 5, *spatial), (5, 1, k, k), (step, step), (k // 2, k // 2), 5
+    checked(reference, dtype, drawn)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("width", [5, 7, 14, 16, 20, 33])
+def test_special_values_go_where_they_belong(reference: Reference, width: int, step: int) -> None:
+    """Vectors run beyond rows and planes: nothing there may be met, nor multiplied with 0."""
+    shape, w_shape = (2, 6, 9, width), (6, 1, 3, 3)
+    x, w = arrays(np.float32, shape, w_shape)
+    x[0, 1, 4, -1], x[0, 2, 0, 0], x[1, 3, 8, -1] = np.inf, np.nan, -np.inf
+    x[0, 4, 0, -1], x[1, 0, 8, 0] = np.nan, np.inf
+    w[1, 0, 1, 1] = 0
+    options = ((step, step), (1, 1), (1, 1))
+    more = (None, *options, False, (0, 0), 6)
+    got = KERNELS["convolution"](x, w, *more)
+    want = reference["convolution"](x.astype(np.float64), w.astype(np.float64), *more)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # NaN and infinities alike
+
+    (grad,) = arrays(np.float32, got.shape)
+    grad[0, 2, 0, 0] = 0
+    got = KERNELS["conv_weight_grad"](grad, x, w_shape, *options, 6)
+    want = reference["conv_weight_grad"](
+        grad.astype(np.float64), x.astype(np.float64), w_shape, *options, 6
+    )
+    assert np.isfinite(want).any()
+    assert not np.isfinite(want).all()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+    grad[0, 1, 0, -1], grad[1, 4, -1, -1] = np.inf, np.nan
+    w[0, 0, 0, 2], w[3, 0, 1, 1], w[5, 0, 2, 0] = np.inf, np.nan, -np.inf
+    got = KERNELS["conv_input_grad"](grad, w, shape, *options, 6)
+    want = reference["conv_input_grad"](
+        grad.astype(np.float64), w.astype(np.float64), shape, *options, 6
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_do_not_depend_on_threads(dtype: Any) -> None:
+    x, w, grad = arrays(dtype, (3, 24, 15, 15), (24, 1, 3, 3), (3, 24, 15, 15))
+    options = ((1, 1), (1, 1), (1, 1))
+    found = []
+    for threads in (1, 2):
+        pack.set_num_threads(threads)
+        found.append(
+            (
+                KERNELS["convolution"](x, w, None, *options, False, (0, 0), 24),
+                KERNELS["conv_input_grad"](grad, w, x.shape, *options, 24),
+                KERNELS["conv_weight_grad"](grad, x, w.shape, *options, 24),
+            )
+        )
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_nothing_else_is_written(reference: Reference) -> None:
+    """Results lie next to each other: parts of one image do not reach into the next."""
+    x, w = arrays(np.float32, (5, 4, 7, 7), (4, 1, 3, 3))
+    options = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 4)
+    want = reference["convolution"](x.astype(np.float64), w.astype(np.float64), *options)
+    c = general._described(x.shape, w.shape, (1, 1), (1, 1), (1, 1), 4, None)
+    assert c is not None
+    slides = depthwise.forward_slides(c, 4)
+    out = np.full((7, 4, 7, 7), 7, np.float32)
+    launch, task, _ = depthwise._correlate.compiled[out.dtype]
+    zeros = np.zeros(4, np.float32)
+    arguments = (x, w, zeros, out[1:6], slides.plan, slides.phases, slides.columns)
+    launch(*arguments, slides.units, slides.units, task, 0)
+    assert (out[[0, 6]] == 7).all()
+    close(out[1:6], want, 9)
+
+
+@pytest.mark.parametrize(
+    ("w_shape", "stride", "dilation", "groups"),
+    [
+        ((8, 1, 3, 3), (1, 1), (2, 1), 8),
+        ((8, 1, 3, 3), (3, 1), (1, 1), 8),
+        ((8, 1, 1, 1), (1, 1), (1, 1), 8),
+        ((40, 1, 3, 3), (1, 1), (1, 1), 8),
+        ((8, 8, 3, 3), (1, 1), (1, 1), 1),
+    ],
+)
+def test_what_is_left_to_the_general_loops(
+    w_shape: Any, stride: Any, dilation: Any, groups: int
+) -> None:
+    x, w = arrays(np.float32, (2, 8, 12, 12), w_shape)
+    more = (None, stride, (1, 1), dilation, False, (0, 0), groups)
+    assert KERNELS["convolution"](x, w, *more) is NotImplemented
+
+
+def test_which_calls_are_looked_at() -> None:
+    x, w = arrays(np.float32, (2, 8, 12, 12), (8, 1, 3, 3))
+    options = ((1, 1), (1, 1), (1, 1))
+    more = (None, *options, False, (0, 0))
+    takes = depthwise.WHEN["convolution"]
+    assert takes(x, w, *more, 8)
+    assert not takes(x, np.zeros((8, 8, 3, 3), np.float32), *more, 1)
+    assert not takes(x.astype(np.int64), w, *more, 8)
+    assert depthwise.WHEN["conv_weight_grad"](x, x, w.shape, *options, 8)
+    assert not depthwise.WHEN["conv_weight_grad"](x, x, (8, 8, 3, 3), *options, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_compiled_programs(channels: int) -> None:
+    """They run the same loops: forward and both gradients."""
+    x, w = (cd.from_numpy(a) for a in arrays(np.float32, (4, 6, 14, 14), (6 * channels, 1, 3, 3)))
+
+    def gradients(x: cd.Tensor, w: cd.Tensor) -> Any:
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        y = cd.nn.functional.conv2d(x, w, padding=1, groups=6)
+        (y * y).sum().backward()
+        return y, x.grad, w.grad
+
+    for got, want in zip(cd.compile(gradients)(x, w), gradients(x, w), strict=True):
+        cd.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
