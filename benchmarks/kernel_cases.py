@@ -145,6 +145,16 @@ _CONVOLUTIONS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]
     ("7x7", (2, 3, 112, 112), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
     ("1x1", (8, 64, 32, 32), (128, 64, 1, 1), {}),
     ("depthwise", (8, 64, 32, 32), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
+    ("depthwise 3x3 56", (8, 64, 56, 56), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
+    (
+        "depthwise 3x3 28 stride 2",
+        (8, 128, 28, 28),
+        (128, 1, 3, 3),
+        {"padding": 1, "stride": 2, "groups": 128},
+    ),
+    ("depthwise 3x3 7", (8, 512, 7, 7), (512, 1, 3, 3), {"padding": 1, "groups": 512}),
+    ("depthwise 5x5 14", (8, 256, 14, 14), (256, 1, 5, 5), {"padding": 2, "groups": 256}),
+    ("depthwise 7x7 14", (8, 384, 14, 14), (384, 1, 7, 7), {"padding": 3, "groups": 384}),
     ("dilated", (4, 32, 32, 32), (32, 32, 3, 3), {"padding": 2, "dilation": 2}),
     ("grouped", (4, 64, 32, 32), (64, 16, 3, 3), {"padding": 1, "groups": 4}),
 )
