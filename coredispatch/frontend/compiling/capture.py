@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments, with_numbers
-from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.disturbing import undisturbed
+from coredispatch.frontend.compiling.effects import effects_of, on_arguments
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of, leaves_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
@@ -18,10 +18,8 @@ from coredispatch.frontend.compiling.joint import Joint, alone, differentiated, 
 from coredispatch.frontend.compiling.memory import held
 from coredispatch.frontend.compiling.modes import hooks_of_all, modes_in_force
 from coredispatch.frontend.compiling.numbers import (
-    OPEN,
     Sym,
     forget_numbers,
-    is_open,
     plain,
     scrubbed,
     symbolic,
@@ -33,14 +31,14 @@ from coredispatch.frontend.compiling.recording import (
     TakeBack,
     Unsupported,
 )
-from coredispatch.frontend.compiling.records import MISSING, Record, equal, put_back
-from coredispatch.frontend.compiling.replaced import Part, SizeOf, alike, may_grow, parts_of
-from coredispatch.frontend.compiling.sizes import OpenSizes, Sized, opened, questions, shown
+from coredispatch.frontend.compiling.records import Record, put_back
+from coredispatch.frontend.compiling.replaced import Part, SizeOf, may_grow
+from coredispatch.frontend.compiling.sizes import OpenSizes, opened, questions, shown
 from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
-from coredispatch.frontend.compiling.writing import Contents, Gradient, contents
+from coredispatch.frontend.compiling.writing import Contents, contents
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
@@ -401,7 +399,7 @@ class Capture:
             raise Unknown("the memory of a tensor is written to through a NumPy array")
         describer = Describer(recorder, self.state, self.given.objects, self.given.containers)
         build = describer.describe(result)
-        effects = self.effects(describer) + self.on_arguments(describer, copies)
+        effects = effects_of(self, describer) + on_arguments(self, describer, copies)
         mark = len(recorder.steps)
         joint = self.joint(describer)
         if recorder.problem is not None:
@@ -411,104 +409,6 @@ class Capture:
         leaf.joint = joint
         self.segments[-1].leaf = leaf
         return leaf
-
-    def effects(self, describer: Describer) -> list[tuple[Any, Any]]:
-        """What the call changed in Python's state: ``(write, builder)``."""
-        found: list[tuple[Any, Any]] = []
-        for record in list(self.state):
-            now = record.now()
-            if record.shown is not None and not _untouched(*record.shown):
-                raise Unknown(f"{record.how} is written to, and replaced in other calls")
-            if record.symbol is not None:
-                if now is record.symbol:
-                    continue
-            elif now is record.value or (not isinstance(now, OPEN) and equal(now, record.value)):
-                continue
-            if record.moving and record.same_but_moving(now):
-                continue
-            if record.kind in ("class", "array", "members") or str(record.key).startswith("__"):
-                raise Unknown(f"{record.how} is changed in a way that cannot be replayed")
-            if record.kind == "keys":
-                if any(map(is_open, now)):
-                    raise Unknown(
-                        f"{record.how} have a size, or a tensor of open sizes, among them"
-                    )
-                for key in now:
-                    if ("item", id(record.holder), key) not in self.state.records:
-                        new = Record("item", record.holder, key, MISSING, f"a new {key!r}")
-                        found.append((new.put, describer.describe(new.now())))
-                old, left = set(record.value), set(now)
-                order = [*(key for key in record.value if key in left)]
-                if [*now] != order + [key for key in now if key not in old]:
-                    raise Unknown(f"{record.how} come in another order")
-                continue
-            if record.kind == "entry" and now is MISSING:
-                continue  # of a list that is written as a whole
-            if record.kind == "list":
-                before = len(record.value)
-                if equal(now[:before], record.value) and self.state.appended(record):
-                    parts = [describer.describe(item) for item in now[before:]]
-                    build = lambda env, parts=parts: [p(env) for p in parts]  # noqa: E731
-                    found.append((record.holder.extend, build))
-                    self.unread.add(record)
-                    continue
-                parts = [describer.describe(item) for item in now]
-                found.append((record.put, lambda env, parts=parts: [p(env) for p in parts]))
-            else:
-                found.append((record.put, describer.describe(now)))
-                if record.key == "_last_lr" and not _READS_LAST_LR & self.state.names:
-                    self.unread.add(record)  # a schedule writes it and reads it nowhere
-            self.noted(record, now)
-        for tensor, names in self.state.attributes:
-            if attributes_of(tensor) != names:
-                raise Unknown("the program gives attributes to a tensor from outside")
-        for tensor, grad, keys, node, raw in self.state.before:
-            if tensor.raw is not raw or tensor._node is not node[0] or tensor.keys != keys:
-                raise Unknown("the program changes what a tensor from outside is, not its elements")
-            if tensor._grad is not grad:
-                self.regraded.add(id(tensor))
-                found.append((self._grad_writer(tensor), describer.describe(tensor._grad)))
-        return found
-
-    def noted(self, record: Record, now: Any) -> None:
-        """A number or tensor that each call changes is an input of the next capture's graph."""
-        if record.kind == "list" and isinstance(record.holder, list):
-            for i, (a, b) in enumerate(zip(now, record.value)):
-                if i not in record.moving and not equal(a, b):
-                    self.replaces(("entry", id(record.holder), i), a, b)
-        elif record.kind in ("item", "attribute", "cell", "member", "entry"):
-            if not record.dynamic or self.recorder.table is None:
-                self.replaces(record.place, now, record.value)
-
-    def replaces(self, place: Any, now: Any, then: Any) -> None:
-        """A value of Python's state is replaced by another one: may it be an input?"""
-        now = scrubbed(now)
-        if any(Sized.of(item) is not None for _, item in parts_of(now)):
-            return  # the sizes of one run would be asked about
-        if self.sizes.differ(place, now, then) or place not in self.dynamic and alike(now, then):
-            self.dynamic.add(place)
-            self.passing = True
-
-    def _grad_writer(self, tensor: Any) -> Any:
-        for i, leaf in enumerate(self.given.leaves):
-            if leaf is tensor:
-                return Gradient(i)
-        return Gradient(tensor)
-
-    def on_arguments(self, describer: Describer, copies: list[Any]) -> list[tuple[Any, Any]]:
-        """What the call changed in lists and dicts among its arguments."""
-        found: list[tuple[Any, Any]] = []
-        for i, (now, then) in enumerate(zip(map(contents, self.given.containers), copies)):
-            if isinstance(now, list):
-                if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
-                    parts = [describer.describe(item) for item in now]
-                    build = lambda env, parts=parts: [p(env) for p in parts]  # noqa: E731
-                    found.append((Contents(i), build))
-            elif list(now) != list(then) or any(now[k] is not then[k] for k in now):
-                pairs = [(k, describer.describe(v)) for k, v in now.items()]
-                entries = lambda env, pairs=pairs: {k: v(env) for k, v in pairs}  # noqa: E731
-                found.append((Contents(i), entries))
-        return found
 
     def joint(self, describer: Describer) -> Joint | None:
         """The backward graph of results that require grad."""
@@ -564,16 +464,7 @@ class Capture:
         return made
 
 
-def _untouched(container: Any, parts: Any) -> bool:
-    """Whether a container has the parts that it had."""
-    now = list(parts_of(container))
-    return len(now) == len(parts) and all(
-        a == b and item is then for (a, item), (b, then) in zip(now, parts)
-    )
-
-
 _TOO_DEEP = "modules or containers are nested too deeply to be looked through"
-_READS_LAST_LR = {"_last_lr", "get_last_lr", "print_lr", "state_dict"}
 
 
 def _tensors(result: Any, state: State) -> list[Any]:
