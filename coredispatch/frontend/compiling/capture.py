@@ -320,7 +320,7 @@ class Capture:
         self.recorder.unwrite()
         with capturing_nothing():
             for tensor, before, _ in self.recorder.overwritten.values():
-                masked_call(lambda t, b: t.copy_(b), [tensor, before])
+                masked_call(lambda t, b: t.copy_(b), [tensor.data, before])
         for container, before in (*zip(self.given.containers, copies), *self.state.filled):
             Contents.fill(container, before)
         put_back(self.state)
@@ -433,6 +433,24 @@ class Capture:
             joint.alone = alone([*wanted.values()], [tensor for tensor, _ in describer.tensors])
         return joint
 
+    def same(self) -> list[Any]:
+        """Pairs of tensors that are over one array, one of which is the graph's input for both."""
+        own = {id(leaf): i for i, leaf in enumerate(self.given.leaves)}
+        inputs = [(v, o) for _, v, o in self.recorder.inputs if isinstance(v, Value)]
+        first = {id(v.raw): (v, o) for v, o in inputs if o.kind != "tangent"}
+        found = []
+        for tensor, _, _, _, raw in self.state.before:
+            other, origin = first.get(id(raw), (tensor, None))
+            if other is not tensor:
+                where = self.state.homes[id(tensor)]
+                twin = Origin("twin", tensor, "constant")
+                if id(tensor) in own:
+                    twin = Origin("twin", None, "leaf", own[id(tensor)])
+                elif where is not None and where.dynamic:
+                    twin = Origin("twin", tensor, "item", where)
+                found.append((origin, twin))
+        return found
+
     def guards(self) -> Guards:
         """What later calls must find unchanged."""
         fixed = [v for _, v, o in self.recorder.inputs if o.kind == "constant"]
@@ -457,6 +475,7 @@ class Capture:
             [own[id(t)] for t in grads if id(t) in own] if self.watch.differentiates else [],
             list(self.outside.leaves),
         )
+        made.same = self.same()
         made.memory = held(self.recorder, self.given.leaves)
         if self.recorder.table is not None:
             first = len(self.given.leaves) - len(self.given.sizes)

@@ -49,7 +49,7 @@ def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
     :class:`Failed`, as well with everything as it was, where a graph fails that leaves nothing
     behind, or whose error the program may catch. What an error of another finds written stays.
     """
-    env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
+    env: dict[Any, Any] = {node: origin.find(leaves) for node, origin in program.inputs}
     env[CONTAINERS_GIVEN] = containers
     undo = program.undoing(env)
     try:
@@ -80,7 +80,8 @@ def _computed(program: Program, env: dict[Any, Any], undo: Any) -> Leaf:
     if segment.decision is not None and not program.foreseen(env):
         raise Unseen
     while True:
-        values = [env[node] for node in segment.inputs]
+        apart = program.apart
+        values = [env[node].data if node in apart else env[node] for node in segment.inputs]
         made = run_below(segment.run or segment.compiled(program.compiler, values), values)
         if len(made) != len(segment.outputs):
             raise OpError(
@@ -106,17 +107,6 @@ def _computed(program: Program, env: dict[Any, Any], undo: Any) -> Leaf:
     if leaf.joint is not None:
         _attach(leaf, env)
     return leaf
-
-
-def _input(origin: Origin, leaves: list[Any]) -> Any:
-    kind, place = origin.kind, origin.place
-    if kind == "constant":
-        return origin.value
-    if kind == "leaf":
-        return leaves[place]
-    if kind == "item":
-        return place.now()
-    return (leaves[place] if kind == "leaf grad" else place)._grad
 
 
 def _inferred(value: Any) -> Any:
@@ -278,7 +268,10 @@ class _Caller:
     def run(self, segment: Segment) -> None:
         """The call of the graph, below autograd and autocast."""
         text = self.text
-        given = "".join(f"{self.names[node]}, " for node in segment.inputs)
+        apart = self.program.apart
+        given = "".join(
+            f"{self.names[node]}{'.data' if node in apart else ''}, " for node in segment.inputs
+        )
         made = "".join(f"{self.named(node)}, " for node in segment.outputs) or "_"
         run = segment.later(self.program.compiler)
         masked = f"{text.name(call_masked)}({text.name(run)}, ({given}), {OFF})"

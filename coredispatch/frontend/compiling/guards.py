@@ -54,6 +54,7 @@ class Guards:
         self.sharing = self.shared(self.begun, then) if self.replaced else None
         self.check: types.FunctionType | None = None
         self.memory: Held | None = None  # of a program that writes
+        self.same: list[tuple[Any, Any]] = []  # origins of tensors that are over one array
         #: of open sizes: whether they answer what was asked of them as before
         self.sizes: Callable[[list[Any]], bool] | None = None
 
@@ -76,6 +77,7 @@ class Guards:
         hooked = list({id(t): t for t, _ in (*self.hooks, *other.hooks)}.values())
         arguments = sorted({*self.arguments, *other.arguments})
         made = Guards(*found, absent, leaves, hooked, arguments, self.given, self.begun)
+        made.same = [*self.same, *other.same]
         made.memory = self.memory
         if other.memory is not None:
             own = self.memory
@@ -85,6 +87,8 @@ class Guards:
     def hold(self, leaves: list[Any]) -> bool:
         """Whether all is as it was."""
         if self.sizes is not None and not self.sizes(leaves):
+            return False
+        if self.same and self.differ(leaves):
             return False
         if self.check is None:
             arrays = [
@@ -125,6 +129,13 @@ class Guards:
             found.append((before[0], begin - before[1], base if base in self.fixed else None))
         return tuple(found)
 
+    def differ(self, leaves: list[Any]) -> bool:
+        """Whether tensors that were over one array are so no more."""
+        try:
+            return any(a.find(leaves).raw is not b.find(leaves).raw for a, b in self.same)
+        except (LookupError, AttributeError, TypeError):  # nothing stands there now
+            return True
+
     def shares_otherwise(self, leaves: list[Any]) -> bool:
         """Whether tensors that are replaced share memory in another way than they did."""
         now = [
@@ -161,6 +172,8 @@ class Guards:
             if then is not None:
                 if now is not then if then is not False else id(base_of(now)) in self.own:
                     return "an argument is a tensor that the program holds as well, or is not"
+        if self.differ(leaves):
+            return "tensors over one array are over several now"
         if self.replaced and self.shares_otherwise(leaves):
             return "tensors that the program replaces share memory in another way"
         if self.hooks_differ(leaves):

@@ -176,6 +176,8 @@ class Program:
         self.root: Segment = capture.segments[0]
         self.inputs: list[tuple[Node, Origin]] = []
         self.written: set[Node] = set()
+        self.apart: set[Node] = set()  # inputs written to through ``data`` alone
+        self.versioned: set[Node] = set()
         self.draws = False
         # What is to be taken back where an operator fails: Python then runs the program, which may
         # catch the error, or leave something in Python's state before it.
@@ -242,6 +244,11 @@ class Program:
         known = {id(generator): generator for generator in self.generators}
         self.generators = [*(known | {id(g): g for g, _ in capture.state.generators}).values()]
         self.changed |= {mapping.get(nodes[i], nodes[i]) for i in written}
+        for i in written:
+            own = capture.recorder.inputs[i][1].raw
+            if id(own) in capture.recorder.versioned:
+                self.versioned.add(mapping.get(nodes[i], nodes[i]))
+        self.apart = self.changed - self.versioned
         self.elements += sum(capture.recorder.inputs[i][1].numel() for i in written)
         loses = any(leaf.effects for leaf in self.leaves())
         loses = loses or bool(written) and any(map(_may_fail, capture.recorder.steps))
@@ -342,7 +349,7 @@ class Program:
 
         def undo() -> None:
             for tensor, before in kept:
-                masked_call(lambda t, b: t.copy_(b), [tensor, before])
+                masked_call(lambda t, b: t.copy_(b), [tensor.data, before])
             for generator, before in states:
                 generator.load_state_bytes(before)
 

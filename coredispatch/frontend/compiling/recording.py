@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ __all__ = [
     "TakeBack",
     "Unsupported",
     "load",
+    "written_to",
 ]
 
 
@@ -94,6 +95,16 @@ class Origin:
     def __init__(self, name: str, value: Any, kind: str, place: Any = None) -> None:
         self.name, self.value, self.kind, self.place = name, value, kind, place
 
+    def find(self, leaves: list[Any]) -> Any:
+        """What it is in a call with these arguments."""
+        if self.kind == "constant":
+            return self.value
+        if self.kind == "leaf":
+            return leaves[self.place]
+        if self.kind == "item":
+            return self.place.now()
+        return (leaves[self.place] if self.kind == "leaf grad" else self.place)._grad
+
 
 #: operators whose answers are those of guards: shapes and layouts
 BY_GUARDS = BY_SHAPE | {"to_host"}
@@ -133,7 +144,10 @@ class Recorder:
         #: by their memory: tensors from outside, and copies; ``p`` and ``p.data`` are one entry
         self.overwritten: dict[int, tuple[Any, Any, Any]] = {}
         self.draws = False
-        self.state: Iterable[Any] = ()  # records of what the program can reach
+        self.state: Any = None  # what the program can reach
+        #: raw arrays of tensors from outside whose versions count writes; ``data`` has its own
+        self.versioned: set[int] = set()
+        self.borrowed: dict[int, Any] = {}  # raw arrays over the memory of a NumPy array
         self.stopped = False  # whether the run was ended, and is to be taken back
         self.caught = False  # whether the program would catch an error of an operator
         self.reset = False  # whether the state of random numbers was set
@@ -337,6 +351,8 @@ class Recorder:
             kept = tensor.clone()
         place = self.placeholder("constant", kept, Origin("constant", kept, "constant"))
         self.made(tensor, self.function(TABLE.operator("clone"), (place,)))
+        if type(tensor.raw) is np.ndarray and self.state.lends(tensor.raw):
+            self.borrowed[id(tensor.raw)] = tensor.raw
 
     def about_to_write(self, args: Any) -> None:
         """Keep what tensors from outside are before an operator writes to them."""
@@ -346,6 +362,10 @@ class Recorder:
             elif isinstance(value, Value):
                 root: Any = _root(value)
                 raw = root.raw
+                if self.state.has(root):
+                    self.versioned.add(id(raw))
+                if id(raw) in self.borrowed:
+                    self.refuse("it writes to a NumPy array through a tensor")
                 node = self.known.get(id(raw))
                 if (node is None or node.op == "placeholder") and id(raw) not in self.overwritten:
                     with capturing_nothing():
@@ -474,9 +494,11 @@ def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
     if recorder.sized is not None and any(map(_is_sized, args)):
         return recorder.sized(recorder, call, args)
     recorder.busy += 1  # what kernels do is no part of the program
+    for record in recorder.state.followed:  # they may import a module
+        record.put(record.value)
     try:
         if op.mutates:
-            recorder.about_to_write(args)
+            recorder.about_to_write(written_to(op, args))
         if op.plugin.startswith("library "):  # its kernel is a function of the user's
             with undisturbed(recorder.state, recorder, f"the kernel of {op.name}", back=False):
                 out = _below(call, args)
@@ -490,7 +512,15 @@ def _recorded(recorder: Any, call: Any, args: tuple[Any, ...]) -> Any:
             recorder.called(op, args, out)
     finally:
         recorder.busy -= 1
+        for record in recorder.state.followed:
+            record.put(record.symbol)
     return out
+
+
+def written_to(op: Any, args: Any) -> list[Any]:
+    """The arguments that an operator writes to."""
+    asked = map_aggregate(args, plain)
+    return [args[m.position] for m in op.schema.mutations if m.happens(asked)]
 
 
 def _below(call: Any, args: tuple[Any, ...]) -> Any:

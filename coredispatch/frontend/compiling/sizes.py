@@ -16,7 +16,7 @@ from weakref import ref
 
 from coredispatch.frontend.compiling.arguments import Arguments, rebuilt
 from coredispatch.frontend.compiling.numbers import Sym, plain
-from coredispatch.frontend.compiling.recording import BY_GUARDS, Recorder
+from coredispatch.frontend.compiling.recording import BY_GUARDS, Recorder, written_to
 from coredispatch.frontend.compiling.replaced import SizeOf, grown, order_of
 from coredispatch.frontend.compiling.result_shapes import shaped_by_numbers
 from coredispatch.frontend.compiling.switches import capturing_nothing
@@ -371,7 +371,7 @@ def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
     recorder.busy += 1
     try:
         if op.mutates:
-            recorder.about_to_write(inside)
+            recorder.about_to_write(written_to(op, inside))
         rule = list(map_aggregate(args, _without_data))
         for place, param in enumerate(op.schema.params):
             if param.name == "device" and op.factory:

@@ -10,8 +10,6 @@ that a record is both a guard of later calls and the measure of what this call c
 from __future__ import annotations
 
 import collections
-import enum
-import functools
 import gc
 import sys
 import types
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.appending import only_appended
+from coredispatch.frontend.compiling.atoms import ATOMS, BOUND, CACHING, of_python, short
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.classes import (
@@ -52,36 +51,11 @@ from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
 from coredispatch.frontend.ownership import is_library_name, of_library
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.plugin import Device, DType, Generator, Operator, OpError, Value
+from coredispatch.plugin import Generator, OpError, Value
 
 __all__ = ["State"]
 
 
-#: values that never change, or whose state is part of no program: compared by identity
-_ATOMS: tuple[type, ...] = (
-    DType,
-    Device,
-    Operator,
-    type,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.GenericAlias,
-    types.CodeType,
-    type(vars(collections.namedtuple("_Named", "field"))["field"]),
-    np.ufunc,
-    type(np.sum),  # NumPy's functions in Python
-    np.dtype,
-    np.generic,
-    enum.Enum,
-    range,
-    slice,
-)
-#: methods written in C, with the objects that they are of
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-#: functions that remember what they gave, where nobody can look
-_CACHING = type(functools.lru_cache(len))
 _OWN_KEYS = {"training", "_hooks", "_parameter_names", "_buffer_names", "_module_names"}
 _MOST = 4096  # elements of a container beyond which nobody wants to compare them in each call
 
@@ -122,6 +96,8 @@ class State:
         self.shown: dict[int, Any] = {}  # the containers that are inputs
         self.filled: list[tuple[Any, Any]] = []  # those with symbols, and what they held
         self.every_tensor: list[Any] = []
+        self.homes: dict[int, Any] = {}  # id of a tensor -> the record that it was found in
+        self.followed: list[Record] = []  # functions of ``math`` that others stand for
         # what each was: (tensor, gradient, keys, node, raw)
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
         self.generators: list[tuple[Generator, bytes]] = []  # with what they were
@@ -187,6 +163,16 @@ class State:
         """
         return code in self.inner or not set(code.co_freevars) - {"__class__"}
 
+    def has(self, tensor: Any) -> bool:
+        """Whether a tensor is from outside, a gradient too, and not another one over its memory."""
+        known = self.tensors.get(id(tensor.raw))
+        return id(tensor) in self.seen or known is not None and known[0] is tensor
+
+    def lends(self, raw: np.ndarray) -> bool:
+        """Whether an array is over the memory of one that the program can reach."""
+        held = (r.holder for r in self if r.kind == "array")
+        return any(np.may_share_memory(raw, array) for array in held)
+
     def created(self) -> str | None:
         """An attribute that the program gave a module, or took from it."""
         for module, names in self.modules:
@@ -248,6 +234,7 @@ class State:
             if value in FOLLOWED:
                 found.symbol = FOLLOWED[value]
                 found.put(found.symbol)
+                self.followed.append(found)
                 return
         if place in self.dynamic and value is not MISSING and kind not in FIXED:
             found.dynamic = True
@@ -367,9 +354,9 @@ class State:
         elif isinstance(value, types.MappingProxyType):
             for behind in gc.get_referents(value):
                 self.walk(behind, how)
-        elif isinstance(value, np.ufunc) and _of_python(value):
+        elif isinstance(value, np.ufunc) and of_python(value):
             self.refuse(f"{how} is made of a function in Python")
-        elif isinstance(value, _BOUND):
+        elif isinstance(value, BOUND):
             owner = getattr(value, "__self__", None)
             if type(owner).__module__ in ("builtins", "collections", "itertools"):
                 self.walk(owner, f"the object of {how}")
@@ -378,9 +365,9 @@ class State:
                 self.generators.append((value, value.state_bytes()))
             except OpError as error:
                 self.refuse(f"{how}: {error}")
-        elif isinstance(value, _ATOMS):
+        elif isinstance(value, ATOMS):
             return
-        elif isinstance(value, _CACHING):
+        elif isinstance(value, CACHING):
             if not self.results_are_kept:
                 self.refuse(f"{how} keeps results between calls")
             self._instance(value, how)
@@ -401,6 +388,7 @@ class State:
             return
         self.seen[id(tensor)] = tensor
         self.every_tensor.append(tensor)
+        self.homes[id(tensor)] = where
         node = (tensor._node, tensor._output_nr, tensor._view)
         self.before.append((tensor, tensor._grad, tensor.keys, node, tensor.raw))
         self.attributes.append((tensor, attributes_of(tensor)))
@@ -455,7 +443,7 @@ class State:
             self.record("keys", value, None, f"the keys of {how}")
             for key in list(value):
                 self.walk(key, f"a key of {how}")
-                self.record("item", value, key, f"{how}[{_short(key)}]")
+                self.record("item", value, key, f"{how}[{short(key)}]")
         elif isinstance(value, (tuple, frozenset)):
             for i, item in enumerate(value):
                 self.walk(item, f"{how}[{i}]")
@@ -584,12 +572,3 @@ class State:
             for name in vars(base).get("__slots__", ()) if by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
-
-
-def _of_python(ufunc: np.ufunc) -> bool:
-    """Whether it is one of ``numpy.frompyfunc``, and calls a function that nobody can look into."""
-    return getattr(np, ufunc.__name__, None) is not ufunc and "O" in "".join(ufunc.types)
-
-
-def _short(key: Any) -> str:
-    return repr(key) if isinstance(key, PLAIN) else type(key).__name__

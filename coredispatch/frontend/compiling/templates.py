@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.compiling.attributes import attributes_of
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.classes import by_user, python_class
 from coredispatch.frontend.compiling.numbers import Following, Sym, plain
 from coredispatch.frontend.compiling.records import MISSING
@@ -138,7 +139,13 @@ class Describer:
         if node is not None:
             return self._node(node)
         if id(tensor) in self.state.seen:
-            return self._node(self.recorder.node_of(tensor))
+            node = self.recorder.node_of(tensor)
+            if node is None or self.recorder.examples.get(node) is tensor:
+                return self._node(node)
+            where = self.state.homes[id(tensor)]  # another one stands for both: they share memory
+            if where is None or not where.dynamic:
+                return Constant(tensor)
+            return lambda env: where.now()
         names = attributes_of(tensor)
         if not names:
             return self._made(tensor)
@@ -172,9 +179,13 @@ class Describer:
             self.wanted.setdefault(node)
             if tensor.keys & AUTOGRAD:
                 raise Unknown("an alias of an input that requires grad leaves the program")
-            return lambda env: env[node].detach()
+            if tensor._view is None:
+                return _shared(lambda env: env[node].data)
+            return _shared(lambda env: env[node].detach())
         self.tensors.append((tensor, node))
         self.wanted.setdefault(node)
+        if any(id(base.raw) in self.recorder.borrowed for base in (tensor, base_of(tensor))):
+            raise Unknown("a tensor over the memory of a NumPy array leaves the program")
         if tensor.is_inference() and not is_inference_mode_enabled():
             raise Unknown("an inference tensor leaves the program")
         return self._taken(tensor, node)

@@ -204,7 +204,7 @@ class _Text:
         for entry in self.plan.work:
             if isinstance(entry, Segment):
                 self.enter_numbers()
-                if entry is self.plan.work[0] and self.plan.numbers:
+                if entry is self.plan.work[0] and self.lines:
                     self.refused_by_numbers()
                 self.segment(entry)
             else:
