@@ -397,7 +397,19 @@ def _spread(reference: Reference, r: Any, directions: int, number: int, *, doubl
                 spread = np.maximum(spread, np.where(np.isinf(distance), 0.0, distance))
             if running:
                 spread = np.where(_left_the_range(single, exact), np.inf, spread)
+    if running and not np.isfinite(r).all():
+        # A partial product that is zero meets an infinity in one order, and in another it does not.
+        calm = Reference(reference.op, reference.sample.map(_without_infinities))
+        single, exact = (_shaped(run, r, number) for run in calm.single(0))
+        if single is not None and exact is not None:
+            spread = np.where(_left_the_range(single, exact), np.inf, spread)
     return spread
+
+
+def _without_infinities(array: Any) -> Any:
+    return (
+        np.where(np.isinf(array), np.ones_like(array), array) if array.dtype.kind == "f" else array
+    )
 
 
 def _left_the_range(single: Any, exact: Any) -> Any:
