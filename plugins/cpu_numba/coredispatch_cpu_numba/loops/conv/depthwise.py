@@ -354,6 +354,42 @@ def _weight_grad(char: str) -> Callable[..., None]:
     pad, pad_few = padded(lanes), padded(few)
     of_1, of_2, of_3, of_5, of_7 = (_dots_of(char, n) for n in (1, 2, 3, 5, 7))
 
+    @inlined
+    def lay(upstream, begin, size, grad, first, planes, y, have, tall, broad, together, pitch, own):
+        """Rows of the gradient, from ``y`` on, of some planes."""
+        for k in range(planes):
+            at, plane = begin + k * size, ((first + k) * tall + y) * broad
+            if together == 1:
+                pad(upstream, at, own, grad, plane, broad, have, broad)
+            elif together * pitch == own and pitch == few:  # rows have no gaps
+                pad_few(upstream, at, pitch, grad, plane, broad, have, broad)
+            else:
+                inside = 0
+                for r in range(have):
+                    pad(upstream, at, own, grad, plane + r * broad, broad, 1, broad)
+                    at, inside = following(at, inside, together, pitch, own)
+
+    @inlined
+    def products(
+        x, at, row, ratio, many, columns, height, first, count, g, begin, pitch, sums, to, step
+    ):
+        if height == 3:
+            of_3(x, at, row, ratio, many, columns, first, count, g, begin, pitch, sums, to, step)
+        elif height == 5:
+            of_5(x, at, row, ratio, many, columns, first, count, g, begin, pitch, sums, to, step)
+        elif height == 7:
+            of_7(x, at, row, ratio, many, columns, first, count, g, begin, pitch, sums, to, step)
+        elif height == 2:
+            of_2(x, at, row, ratio, many, columns, first, count, g, begin, pitch, sums, to, step)
+        else:
+            of_1(x, at, row, 1, many, columns, first, count, g, begin, pitch, sums, to, step)
+
+    @inlined
+    def flush(out, to, sums, first, count):
+        for k in range(count):
+            out[to + k] += total(sums, (first + k) * lanes)
+        fill(part(sums, first * lanes, (first + count) * lanes), zero)
+
     def loop(grad, x, out, plan, phases, columns, images, lo, hi):
         full_vectors()
         groups, given, channels, above, beside, across = (
@@ -373,12 +409,13 @@ def _weight_grad(char: str) -> Callable[..., None]:
             rise, row, first, count = 1, together * pitch, phases[7], phases[8]
         if rise == 1:
             row, times = row * times, 1
-        line = together * pitch == own and pitch == few  # rows of the gradient have no gaps
         slot, other = given * size, (height + together) * own
-        block = _BATCH // ((slot + channels * other) * x.itemsize)
-        block = max(1, min(block, _SUMS // (taps * lanes * x.itemsize), hi - lo))
-        scratch = np.zeros(block * slot + _SLACK, x.dtype)
-        upstream = np.zeros(block * channels * other + _SLACK, x.dtype)
+        batch = _BATCH // ((slot + channels * other) * x.itemsize) if height >= tall else 1
+        batch = max(1, min(batch, hi - lo))
+        # The planes of an image lie together: sums of many of them are kept.
+        block = max(batch, min(_SUMS // (taps * lanes * x.itemsize), hi - lo))
+        scratch = np.zeros(batch * slot + _SLACK, x.dtype)
+        upstream = np.zeros(batch * channels * other + _SLACK, x.dtype)
         start, begin = aligned(scratch, (before + cut - 1) // cut), aligned(upstream, 0)
         sums = np.empty(block * taps * lanes, x.dtype)
         fill(sums, zero)
@@ -386,62 +423,38 @@ def _weight_grad(char: str) -> Callable[..., None]:
             stop, added = min(hi, low + block), 0
             fill(part(out, low * taps, stop * taps), zero)
             for image in range(images):
-                for y in range(0, tall, height):
-                    have = min(height, tall - y)
-                    many = (have + together - 1) // together
-                    strip(
-                        scratch, start, x, (image * groups + low) * given * above * beside,
-                        (stop - low) * given, above, beside, across, pitch, size, length, cut,
-                        before, y * ratio - top, (have - 1) * ratio + reach, height < tall,
-                    )  # fmt: skip
-                    for k in range((stop - low) * channels):
-                        plane = ((image * groups + low) * channels + k) * tall * broad + y * broad
-                        at = begin + k * other
-                        if line:
-                            pad_few(upstream, at, pitch, grad, plane, broad, have, broad)
-                        elif together == 1:
-                            pad(upstream, at, own, grad, plane, broad, have, broad)
-                        else:
-                            inside = 0
-                            for r in range(have):
-                                pad(upstream, at, own, grad, plane + r * broad, broad, 1, broad)
-                                at, inside = following(at, inside, together, pitch, own)
-                    for k in range((stop - low) * channels):
-                        g = k if channels == 1 else k // channels
-                        to = g * taps + (k - g * channels) * next_
-                        for left in range(0, broad, lanes):
-                            at, place = start + g * slot + left, begin + k * other + left
-                            if rise == 3:
-                                of_3(
-                                    scratch, at, row, times, many, columns, first, count, upstream,
-                                    place, own, sums, to, step,
+                for one in range(low, stop, batch):
+                    last = min(stop, one + batch)
+                    for y in range(0, tall, height):
+                        have = min(height, tall - y)
+                        many = (have + together - 1) // together
+                        strip(
+                            scratch, start, x, (image * groups + one) * given * above * beside,
+                            (last - one) * given, above, beside, across, pitch, size, length,
+                            cut, before, y * ratio - top, (have - 1) * ratio + reach,
+                            height < tall,
+                        )  # fmt: skip
+                        first_plane = (image * groups + one) * channels
+                        lay(
+                            upstream, begin, other, grad, first_plane, (last - one) * channels,
+                            y, have, tall, broad, together, pitch, own,
+                        )  # fmt: skip
+                        for k in range((last - one) * channels):
+                            g = k if channels == 1 else k // channels
+                            to = (one - low + g) * taps + (k - g * channels) * next_
+                            for left in range(0, broad, lanes):
+                                products(
+                                    scratch, start + g * slot + left, row, times, many, columns,
+                                    rise, first, count, upstream, begin + k * other + left, own,
+                                    sums, to, step,
                                 )  # fmt: skip
-                            elif rise == 5:
-                                of_5(
-                                    scratch, at, row, times, many, columns, first, count, upstream,
-                                    place, own, sums, to, step,
-                                )  # fmt: skip
-                            elif rise == 7:
-                                of_7(
-                                    scratch, at, row, times, many, columns, first, count, upstream,
-                                    place, own, sums, to, step,
-                                )  # fmt: skip
-                            elif rise == 2:
-                                of_2(
-                                    scratch, at, row, times, many, columns, first, count, upstream,
-                                    place, own, sums, to, step,
-                                )  # fmt: skip
-                            else:
-                                of_1(
-                                    scratch, at, row, 1, many, columns, first, count, upstream,
-                                    place, own, sums, to, step,
-                                )  # fmt: skip
-                    added += many * own // lanes
-                    if added >= _FLUSH or (image + 1 == images and y + height >= tall):
-                        added = 0
-                        for k in range((stop - low) * taps):
-                            out[low * taps + k] += total(sums, k * lanes)
-                        fill(sums, zero)
+                        if height < tall:  # a strip is long enough
+                            many_taps = (last - one) * taps
+                            flush(out, one * taps, sums, (one - low) * taps, many_taps)
+                added += (tall + together - 1) // together * own // lanes
+                if height >= tall and (added >= _FLUSH or image + 1 == images):
+                    added = 0
+                    flush(out, low * taps, sums, 0, (stop - low) * taps)
 
     return loop
 
