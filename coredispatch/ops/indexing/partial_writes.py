@@ -165,6 +165,8 @@ def _puts(make: Any) -> Iterator[Sample]:
 
 def _put_reference(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     out = self.copy()
+    # NumPy writes in the order in which the index lies in memory, were it not made flat.
+    index, source = index.reshape(-1), source.reshape(-1)
     if accumulate:
         np.add.at(out.reshape(-1), index, source)
     else:
