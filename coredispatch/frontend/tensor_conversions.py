@@ -204,7 +204,8 @@ class TensorConversions(_Above):
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The tensor itself where it lies in ``memory_format`` (row-major) already, else a copy."""
         strided = not self.keys & TABLE.snapshot.order.layout_bits
-        if strided and not isinstance(self.raw, Wrapper):
+        # of a compiled program's open sizes the order is known
+        if strided and (not isinstance(self.raw, Wrapper) or self.raw.layer == "compile"):
             flags = getattr(self.raw, "flags", None) if memory_format is None else None
             if self.is_contiguous(memory_format) if flags is None else flags.c_contiguous:
                 return self

@@ -70,16 +70,42 @@ SIMPLE = """y = {R}|v = {V}|s = {S}|{W}.add_(1)|{W}.mul_({N})|{W}.copy_({V})|{W}
     v = v.clone().requires_grad_()|y, v = y * 1, v + y.sum(0)|buf, obj.t = obj.t, buf|
     made = [*map(float, items)]|kept.sort(key=lambda t: t.sum().item())|x = x * 2|v.requires_grad_()|
     net.b, net.memory = nn.Parameter(net.b.detach() + 1), net.b|setattr(obj, f"e{n % 2}", {N})|
+    buf.numpy()[0] += 1|made = v.detach().numpy()|arr += 1|obj.child = Obj()|del obj.items|obj.items = obj.items + [n]|
+    kept.append(buf)|kept.append(x)|kept.append(y)|obj.t = buf[:]|box["t"] = buf|box["v"] = box["t"]|obj.t = x|
+    setattr(net, "late", {N})|del net.late|del net.memory|opt.state[par]["k"] = n|opt.state.pop(par, None)|
+    opt.state.clear()|items.extend([n] * 2)|del items[1:]|items *= 2|made = sorted(items)|made = items.index(1)|
+    cfg["d"] = {"a": n}|cfg.get("d", {})["a"] = {N}|made = {**cfg, "a": {N}}|box.pop("v", None)|
+    made = [*reversed(items)]|made = list(zip(items, kept))|made = min(items, default=0)|s = sum(t.sum() for t in kept)|
+    y.retain_grad()|y.backward(cd.ones_like(y))|made = x.grad|x.grad = None|made = x.requires_grad|y = y[y > 1]|
+    y = cd.where(y > 1, y, 0.0)|made = (y > 1).nonzero()|y = y[None]|x.t_()|y = y[::2]|y = y.unique()|
+    rec = dataclasses.replace(rec, n=rec.n + 1)|state = (v, n)|state = (state[0] + 1, n)|made = state|name += "a"|
+    v = v + len(name)|name = name[1:]|state = None|pair = pair._replace(n={N})|pair = Pair({V}, n)|v = v * pair.n|
+    v = v + pair.t|made = pair|Obj.shared.append(n)|Obj.shared[0] += 1|Obj.shared = [n]|v = v + len(Obj.shared)|
+    step.calls = getattr(step, "calls", 0) + 1|slot.n += 1|slot.t = {V}.detach()|v = v * slot.n + slot.t|del slot.n|
+    net.steps += 1|net.steps.add_(n)|v = v * net.steps|net.mean.mul_(0.5).add_({V}.detach())|v = v + lib[1].running_mean|
+    lib[2].p = 0.25|lib[1].momentum = None|s = s + lib[1].num_batches_tracked|v = v[cd.tensor([1, 0])]|
+    buf[cd.tensor([0])] = {N}|obj.shape = x.shape|n += x.shape[0]|cfg[x.shape[0]] = n|v = cd.zeros(len(items)).sum() + v|
+    y = y.repeat(len(kept), 1)|y = y.expand(2, *y.shape)|s = cd.arange(k).sum()|items[:2] = [n, k]|
+    kept = [t + 1 for t in kept]|kept = [t.detach() for t in kept]|box["t"], obj.t = obj.t, box["t"]|cfg = {**cfg, "a": n}|
+    items = items + [n]|items = sorted(items)|order = collections.OrderedDict(reversed(order.items()))|deq.extend(items)|
+    marks.update({n})|marks = {*marks, k}|made = [*deq]|deq.reverse()|deq[0] = {N}|deq.clear()|net.train(not net.training)|
+    net.log += [n]|net.cfg = {"n": n}|made = net.state_dict()|net.load_state_dict(net.state_dict())|par.grad.zero_()|
+    par.grad = par.grad.clone()|net.w.grad.add_(1)|opt.param_groups[0]["lr"] = 1 / (n + 1)|(par * {S}).sum().backward()|
+    obj.grads = [p.grad for p in params]|{S}.backward(inputs=[par])|net.w.requires_grad_(not net.w.requires_grad)|
     v = v.double()|v = v.float()|obj.t.copy_({V})|par.grad = par.grad * 0.5|made = y.tolist()|
     made = obj.items|made = Rec(v, n)|made = kept|s = {S}.detach()|cd.manual_seed(n)"""
 
 BLOCKS = """if {C}:/{B}|if {C}:/{B}/else:/{B}|with cd.no_grad():/{B}|for i in range({L}):/{B}|for t in kept[:3]:/{B}|
-    try:/{B}/except Exception:/{B}|try:/{B}/finally:/{B}|for t in [*kept]:/{B}|for i in items[:3]:/{B}|
+    try:/{B}/except Exception:/{B}|try:/{B}/finally:/{B}|for t in [*kept][:2]:/{B}|for i in items[:3]:/{B}|
     j = 0/while j < 2:/    j += 1/{B}|if {C}:/    return {O}|while n < 3:/    n += 1|with cd.enable_grad():/{B}|
     for i, t in enumerate(kept[:3]):/    v = v + t * i/{B}|for key, t in list(cfg.items()):/{B}|
     with cd.autocast("cpu", dtype=cd.bfloat16):/{B}|if {C}:/    raise ValueError("no")|
     for p in net.parameters():/    if p.grad is not None:/        p.data.sub_(p.grad)|
-    if n == 0:/{B}|for name in sorted(cfg, key=str):/    s = s + cfg[name]|assert {C}|
+    if n == 0:/{B}|with contextlib.suppress(Exception):/{B}|try:/    made = {F}/except ValueError:/    n += 1/except Exception:/{B}|
+    try:/{B}/    made = {F}/except Exception:/    COUNT += 1|try:/    made = {F}/finally:/    obj.n += 1|if {C}:/    n += 1/else:/    n = 0|
+    def inner(t):/    nonlocal n/    n += 1/    return t * n/v = inner({V})|if len(kept) > 2:/    kept.pop(0)|if len(items) > 4:/    items.clear()|
+    if net.memory is None:/    net.memory = {V}.detach()/else:/    net.memory = net.memory * 0.5 + {V}.detach()|
+    if par.grad is not None:/    par.data.sub_(par.grad)/    par.grad = None|while len(items) < 3:/    items.append(n)|for name in sorted(cfg, key=str):/    s = s + cfg[name]|assert {C}|
     with cd.no_grad():/    for p in params:/        p.mul_(0.5)|match k:/    case 1:/    {B}"""
 
 RULES["O"] = """y|v|s|y, v|n|{R}|{V}|{S}|{N}|made|{O}, {O}|[y, y.detach()]|y.detach(), y|v.data, v|
@@ -110,7 +136,7 @@ RULES[
     cell("kept", [cd.zeros(2)])|gen.manual_seed(5)|cd.manual_seed(5)|opt.param_groups[0]["lr"] = 0.25|
     sched.step()|opt.step()|params[0].requires_grad_(False)|net.register_forward_hook(counting)|
     par.register_hook(counting)|obj.extra = 3|items = [4, 5]|helper = lambda t, n: t - n|net.mean = cd.ones(2)|
-    net.mean.add_(1)|obj = Obj()|out = None|buf = par.data|obj.t = par.detach()|net.b.data = buf|
+    net.mean.add_(1)|obj = Obj()|out = None|x = spoil()|given[0].add_(1)|given[0].mul_(-1)|slot.n = 5|state = (cd.ones(2), 3)|name = 'ab'|pair = Pair(buf, 2)|lib[2].p = 0.0|net.steps += 1|opt.register_step_post_hook(counting)|par.register_post_accumulate_grad_hook(counting)|net.register_forward_pre_hook(counting)|items.clear()|kept_view = buf[:1]; obj.t = buf[:]|opt.zero_grad(); par.sum().backward()|buf = par.data|obj.t = par.detach()|net.b.data = buf|
     net.float()|obj.t = buf|par.sum().backward()|net(X(2)).sum().backward()"""
 
 
@@ -143,9 +169,13 @@ def _filled(draw: Any, template: str, depth: int) -> str:
 
 def _block(draw: Any, depth: int) -> list[str]:
     """The lines of a block."""
-    most = (6, 2, 1)[depth]
+    most = (7, 3, 1)[depth]
     kinds = draw(
-        st.lists(st.sampled_from([0, 0, 0, 1] if depth < 2 else [0]), min_size=1, max_size=most)
+        st.lists(
+            st.sampled_from([0, 0, 1] if depth < 2 else [0]),
+            min_size=2 - bool(depth),
+            max_size=most,
+        )
     )
     lines: list[str] = []
     for kind in kinds:
@@ -171,6 +201,6 @@ def programs(draw: Any) -> str:
 def events() -> Any:
     """What happens: calls, most of them again and again, and changes in between."""
     calls, changes = (st.sampled_from(GRAMMAR[name]) for name in ("call", "event"))
-    again = st.tuples(calls, st.sampled_from([1, 2, 3])).map(lambda pair: [pair[0]] * pair[1])
+    again = st.tuples(calls, st.sampled_from([1, 3, 2, 4])).map(lambda pair: [pair[0]] * pair[1])
     one = st.one_of(again, again, changes.map(lambda change: [change]))
     return st.lists(one, min_size=1, max_size=6).map(lambda parts: sum(parts, []))

@@ -30,7 +30,7 @@ OPTIMIZERS = {
 }
 
 WORLD = """\
-import collections, dataclasses
+import collections, contextlib, dataclasses
 import numpy as np
 import coredispatch as cd
 from coredispatch import nn
@@ -42,6 +42,7 @@ class Net(nn.Module):
         self.w = nn.Parameter(cd.tensor([[1.0, 0.5], [-0.5, 1.0]]))
         self.b = nn.Parameter(cd.tensor([0.25, -0.25]))
         self.register_buffer("mean", cd.zeros(2))
+        self.register_buffer("steps", cd.tensor(0))
         self.calls, self.memory, self.log = 0, None, []
     def forward(self, x):
         self.calls += 1
@@ -61,8 +62,15 @@ class Derived(cd.optim.Optimizer):
                     state["sum"] = state.get("sum", 0) + p.grad
                     p.sub_(state["sum"], alpha=self.param_groups[0]["lr"] / state["n"])
 
+Pair = collections.namedtuple("Pair", "t n")
+
+class Slot:
+    __slots__ = ("n", "t")
+    def __init__(self):
+        self.n, self.t = 0, cd.ones(2)
+
 class Obj:
-    kind = 1
+    kind, shared = 1, [1]
     def __init__(self):
         self.n, self.t, self.items, self._p = 0, cd.ones(2), [], 1
     @property
@@ -114,12 +122,13 @@ items, cfg, marks = [0, 1, 2], {"a": 1, "b": 2}, {1, 2}
 order = collections.OrderedDict(p=1, q=2, r=3)
 deq = collections.deque([1, 2, 3], 4)
 box = {"t": cd.ones(2), "u": [1]}
+slot, pair, state, name = Slot(), Pair(cd.ones(2), 1), (cd.ones(2), 0), ""
 arr, gen = np.ones(2, np.float32), cd.Generator().manual_seed(1)
 
 def make():
     n, kept = 0, [cd.ones(2)]
     def step(x, k, default=[1]):
-        global COUNT, buf, rec, par, FLAG
+        global COUNT, FLAG, buf, rec, par, pair, state, name, cfg, items, order, marks
         nonlocal n, kept
         y, v, s, made = x, buf, x.sum(), None
 BODY
@@ -280,6 +289,8 @@ class Look:
                 self.members(vars(value), path)
         elif isinstance(value, (nn.Module, cd.optim.Optimizer, cd.optim.lr_scheduler.StepLR)):
             self.members(vars(value), path)
+        elif hasattr(type(value), "__slots__"):
+            self.members({k: getattr(value, k) for k in ("n", "t") if hasattr(value, k)}, path)
         elif type(value).__module__ == "generated":
             self.members(vars(value), path)
 

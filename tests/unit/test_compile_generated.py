@@ -67,6 +67,18 @@ FOUND = {
         "return cd.from_numpy(arr)",
         ["call(X(3), 1)", "call(X(3), 1)", "arr[0] = 5", "call(X(3), 1)"],
     ),
+    "contiguous() of a tensor that is, with open sizes": (
+        "return x.contiguous()",
+        ["call(X(3), 1)", *["call(X(4), 1)"] * 3],
+    ),
+    "a view of what is written to counts versions": (
+        "if k == 1:\n    buf = v[:]\nif s > 1:\n    cd.mul(v, 2, out=v)\nreturn y",
+        ["call(X(3), 1)", *["call(X(4), 2)"] * 3],
+    ),
+    "a tensor that has the data of a parameter counts no versions of it": (
+        "with cd.no_grad():\n    for p in params:\n        p.mul_(0.5)\nobj.n += 1\nreturn y",
+        ["buf = par.data", *["call(X(3), 1)"] * 3],
+    ),
     "an array is written to through a tensor": (
         "cd.from_numpy(arr).add_(1)\nreturn y",
         ["call(X(3), 1)"] * 3,

@@ -397,6 +397,10 @@ class Capture:
         recorder = self.recorder
         if recorder.written_by_python():
             raise Unknown("the memory of a tensor is written to through a NumPy array")
+        if recorder.miscounted():
+            raise Unknown(
+                "two tensors with versions of their own are over memory that is written to"
+            )
         describer = Describer(recorder, self.state, self.given.objects, self.given.containers)
         build = describer.describe(result)
         effects = effects_of(self, describer) + on_arguments(self, describer, copies)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ __all__ = [
     "TakeBack",
     "Unsupported",
     "load",
+    "root_of",
     "written_to",
 ]
 
@@ -146,7 +147,7 @@ class Recorder:
         self.draws = False
         self.state: Any = None  # what the program can reach
         #: raw arrays of tensors from outside whose versions count writes; ``data`` has its own
-        self.versioned: set[int] = set()
+        self.versioned: dict[int, dict[int, Any]] = {}
         self.borrowed: dict[int, Any] = {}  # raw arrays over the memory of a NumPy array
         self.stopped = False  # whether the run was ended, and is to be taken back
         self.caught = False  # whether the program would catch an error of an operator
@@ -360,10 +361,10 @@ class Recorder:
             if isinstance(value, (tuple, list)):
                 self.about_to_write(value)
             elif isinstance(value, Value):
-                root: Any = _root(value)
+                root: Any = root_of(value)
                 raw = root.raw
-                if self.state.has(root):
-                    self.versioned.add(id(raw))
+                if any(map(self.state.has, chain_of(value))):
+                    self.versioned.setdefault(id(raw), {})[id(root)] = root
                 if id(raw) in self.borrowed:
                     self.refuse("it writes to a NumPy array through a tensor")
                 node = self.known.get(id(raw))
@@ -430,8 +431,16 @@ class Recorder:
         return [
             i
             for i, (_, value, _) in enumerate(self.inputs)
-            if isinstance(value, Value) and id(_root(value).raw) in self.overwritten
+            if isinstance(value, Value) and id(root_of(value).raw) in self.overwritten
         ]
+
+    def miscounted(self) -> bool:
+        """Whether a write counts a version of a tensor that another one stands for in the graph."""
+        return any(
+            any(root is not root_of(value) for root in self.versioned.get(at, {}).values())
+            for _, value, _ in self.inputs
+            if isinstance(value, Value) and (at := id(root_of(value).raw)) in self.overwritten
+        )
 
     def decide(self, node: Node, answer: Any, what: str) -> None:
         """Python looks at a number: the graph is split here."""
@@ -455,7 +464,14 @@ class Recorder:
         self.hold()
 
 
-def _root(value: Any) -> Any:
+def chain_of(value: Any) -> Iterator[Any]:
+    """A tensor, and what it is a view of, one after the other."""
+    while value is not None:
+        yield value
+        value = None if value._view is None else value._view.base
+
+
+def root_of(value: Any) -> Any:
     """What a tensor is a view of, in the end."""
     while value._view is not None:
         value = value._view.base
