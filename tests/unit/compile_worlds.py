@@ -1,9 +1,9 @@
 """The state around generated programs, and what can be seen of it after each call.
 
-A program is source text for the body of ``step(x, k)`` in :data:`WORLD`; events are lines that run in
-the world between its calls. :func:`histories` runs both, and tells all that can be seen: results,
-exceptions, and whatever is reachable from the world's names, with values, types, order, identity and
-common memory.
+A program is source text for the body of ``step(x, k)`` in ``WORLD``; events are lines that run in
+the world between its calls. :func:`history` runs both, and tells all that can be seen: results,
+exceptions, and whatever is reachable from the world's names, with values, types, order, identity
+and common memory.
 """
 
 from __future__ import annotations

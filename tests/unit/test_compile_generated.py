@@ -79,6 +79,10 @@ FOUND = {
         "with cd.no_grad():\n    for p in params:\n        p.mul_(0.5)\nobj.n += 1\nreturn y",
         ["buf = par.data", *["call(X(3), 1)"] * 3],
     ),
+    "what a block of finally calls when a run is taken back": (
+        "try:\n    if s > 1:\n        y = y * 2\nfinally:\n    y = helper(y, k)\nreturn y",
+        ["call(X(3), 1)", *["call(X(4), 1)"] * 3],
+    ),
     "an array is written to through a tensor": (
         "cd.from_numpy(arr).add_(1)\nreturn y",
         ["call(X(3), 1)"] * 3,

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.by_size import compiled
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.recording import SHAPES, Decision, Origin, root_of
+from coredispatch.frontend.compiling.recording import SHAPES, Decision, Origin
 from coredispatch.frontend.compiling.records import equal
 from coredispatch.graph import Graph, Node, map_arg
 from coredispatch.graph.calls import operator_of
@@ -245,7 +246,7 @@ class Program:
         self.generators = [*(known | {id(g): g for g, _ in capture.state.generators}).values()]
         self.changed |= {mapping.get(nodes[i], nodes[i]) for i in written}
         for i in written:
-            own = root_of(capture.recorder.inputs[i][1]).raw
+            own = base_of(capture.recorder.inputs[i][1]).raw
             if id(own) in capture.recorder.versioned:
                 self.versioned.add(mapping.get(nodes[i], nodes[i]))
         self.apart = self.changed - self.versioned

@@ -8,15 +8,18 @@ A value is known by its raw array, which a tensor shares with its detached alias
 from __future__ import annotations
 
 import operator
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.catching import would_catch
+from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.result_shapes import (
@@ -26,6 +29,7 @@ from coredispatch.frontend.compiling.result_shapes import (
     shaped_by_values,
 )
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
+from coredispatch.frontend.ownership import is_library_name
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import BY_SHAPE, source
 from coredispatch.graph.symbols import Expression
@@ -54,11 +58,12 @@ __all__ = [
     "TakeBack",
     "Unsupported",
     "load",
-    "root_of",
     "written_to",
 ]
 
 
+#: where the frame is that calls the program
+_CAPTURE = os.path.join("compiling", "capture.py")
 #: what is asked of a number that decides the shape of a result
 SHAPES = "a size that depends on a number"
 
@@ -163,6 +168,7 @@ class Recorder:
         if self.problem is None:
             self.problem = (why, where if where is not None else source())
             if self.whole:
+                self.foresee()
                 raise Unsupported(_told(*self.problem))
             if self.symbols and self.running:
                 self.stop()
@@ -181,8 +187,21 @@ class Recorder:
 
     def stop(self) -> None:
         """End the program's run, which is taken back: its blocks of ``finally`` call nothing."""
+        self.foresee()
         self.stopped = True
         raise TakeBack
+
+    def foresee(self) -> None:
+        """Record what blocks of ``finally`` may change on the way out: nobody hears of them."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.endswith(_CAPTURE):
+            if frame.f_code.co_exceptiontable and not is_library_name(
+                frame.f_globals.get("__name__")
+            ):
+                with suppress(TakeBack, Unsupported):
+                    self.state.foresee()
+                return
+            frame = frame.f_back
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -361,7 +380,7 @@ class Recorder:
             if isinstance(value, (tuple, list)):
                 self.about_to_write(value)
             elif isinstance(value, Value):
-                root: Any = root_of(value)
+                root: Any = base_of(value)
                 raw = root.raw
                 if any(map(self.state.has, chain_of(value))):
                     self.versioned.setdefault(id(raw), {})[id(root)] = root
@@ -431,15 +450,15 @@ class Recorder:
         return [
             i
             for i, (_, value, _) in enumerate(self.inputs)
-            if isinstance(value, Value) and id(root_of(value).raw) in self.overwritten
+            if isinstance(value, Value) and id(base_of(value).raw) in self.overwritten
         ]
 
     def miscounted(self) -> bool:
         """Whether a write counts a version of a tensor that another one stands for in the graph."""
         return any(
-            any(root is not root_of(value) for root in self.versioned.get(at, {}).values())
+            any(root is not base_of(value) for root in self.versioned.get(at, {}).values())
             for _, value, _ in self.inputs
-            if isinstance(value, Value) and (at := id(root_of(value).raw)) in self.overwritten
+            if isinstance(value, Value) and (at := id(base_of(value).raw)) in self.overwritten
         )
 
     def decide(self, node: Node, answer: Any, what: str) -> None:
@@ -469,13 +488,6 @@ def chain_of(value: Any) -> Iterator[Any]:
     while value is not None:
         yield value
         value = None if value._view is None else value._view.base
-
-
-def root_of(value: Any) -> Any:
-    """What a tensor is a view of, in the end."""
-    while value._view is not None:
-        value = value._view.base
-    return value
 
 
 def _told(why: str, where: Any) -> str:

@@ -151,6 +151,19 @@ class State:
             self._by_name(holder, fresh, how)
         self._by_name(namespace, names | fresh, self.named[-1][1])
 
+    def foresee(self) -> None:
+        """Look at all functions that were found, as if they ran next."""
+        done: set[int] = set()
+        while True:
+            found = [f for f in self.seen.values() if isinstance(f, types.FunctionType)]
+            fresh = [f for f in found if id(f) not in done]
+            if not fresh:
+                return
+            for function in fresh:
+                done.add(id(function))
+                if not is_library_name(function.__globals__.get("__name__")):
+                    self.add_code(function.__code__, function.__globals__)
+
     def buffers(self) -> list[Any]:
         """The tensors that no gradient is asked of, but for those that show symbols."""
         plain = [t for t in self.every_tensor if not hasattr(t.raw, "layer")]
