@@ -136,7 +136,7 @@ BLOCKS = """
         try:/    made = {F}/finally:/    obj.n += 1|if {C}:/    n += 1/else:/    n = 0|
         def inner(t):/    nonlocal n/    n += 1/    return t * n/v = inner({V})|
         if len(kept) > 2:/    kept.pop(0)|if len(items) > 4:/    items.clear()|
-        if net.memory is None:/    net.memory = {V}.data/else:/    net.memory = net.memory + {V}.data|
+        if net.memory is None:/    net.memory = {V}.data/else:/    net.memory = net.memory + v.data|
         if par.grad is not None:/    par.data.sub_(par.grad)/    par.grad = None|
         while len(items) < 3:/    items.append(n)|
         for name in sorted(cfg, key=str):/    s = s + cfg[name]|assert {C}|

@@ -83,6 +83,10 @@ FOUND = {
         "try:\n    if s > 1:\n        y = y * 2\nfinally:\n    y = helper(y, k)\nreturn y",
         ["call(X(3), 1)", *["call(X(4), 1)"] * 3],
     ),
+    "gradients that are there when a module sets them to None": (
+        "net.zero_grad()\nreturn y",
+        ["call(X(3), 1)", "call(X(3), 1)", "net.b.grad = cd.ones(2)", "call(X(3), 1)"],
+    ),
     "an array is written to through a tensor": (
         "cd.from_numpy(arr).add_(1)\nreturn y",
         ["call(X(3), 1)"] * 3,

@@ -210,7 +210,8 @@ class Watch:
             self.recorder.rewound()
         if "schedule" in os.path.basename(file) and name != "_count":
             self.state.schedule_runs()
-        if f"{os.sep}optim{os.sep}" in file or name in ("backward", "clip_grad_norm_"):
+        # `zero_grad`, clipping, scalers and conversions ask for gradients on the program's behalf
+        if f"{os.sep}optim{os.sep}" in file or name == "backward" or "grad" in code.co_names:
             self.optimizes = True
         if name in ("backward", "grad") and f"{os.sep}frontend{os.sep}" in file:
             self.differentiates = True
