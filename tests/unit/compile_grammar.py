@@ -55,7 +55,7 @@ SIMPLE = """
         items.insert(0, {N})|del items[0]|items.reverse()|items.sort()|
         items.clear(); items.extend([1, 2])|items[:] = items[1:]|items[0] = {N}|items += [1]|
         items.remove(items[0])|kept.append({V})|kept.append({V}.detach())|kept.pop(0)|
-        kept[-1] = {V}|kept = kept[-2:]|kept = [*kept, {V}]|kept[0] = kept[0] + {V}.detach()|
+        kept[-1] = {V}|kept = kept[-2:]|kept = [*kept[:9], {V}]|kept[0] = kept[0] + {V}.detach()|
         default.append(2)|cfg["a"] = cfg.pop("a") + 1|cfg["b"] = {N}|cfg.pop("b", None)|
         cfg.setdefault("c", {N})|cfg[k] = n|cfg.clear(); cfg.update(a=1)|cfg["t"] = {V}|
         del cfg["b"]|cfg.update(a={N})|cfg["a"] += 1|order.move_to_end(next(iter(order)))|
@@ -91,7 +91,7 @@ SIMPLE = """
         kept.append(x)|kept.append(y)|obj.t = buf[:]|box["t"] = buf|box["v"] = box["t"]|
         obj.t = x|setattr(net, "late", {N})|del net.late|del net.memory|opt.state[par]["k"] = n|
         opt.state.pop(par, None)|opt.state.clear()|items.extend([n] * 2)|del items[1:]|
-        items *= 2|made = sorted(items)|made = items.index(1)|cfg["d"] = {"a": n}|
+        items *= 1 + (len(items) < 9)|made = sorted(items)|made = items.index(1)|cfg["d"] = {"a": n}|
         cfg.get("d", {})["a"] = {N}|made = {**cfg, "a": {N}}|box.pop("v", None)|
         made = [*reversed(items)]|made = list(zip(items, kept))|made = min(items, default=0)|
         s = sum(t.sum() for t in kept)|y.retain_grad()|y.backward(cd.ones_like(y))|
@@ -124,7 +124,7 @@ SIMPLE = """
 BLOCKS = """
         if {C}:/{B}|if {C}:/{B}/else:/{B}|with cd.no_grad():/{B}|for i in range({L}):/{B}|
         for t in kept[:3]:/{B}|try:/{B}/except Exception:/{B}|try:/{B}/finally:/{B}|
-        for t in [*kept][:2]:/{B}|for i in items[:3]:/{B}|j = 0/while j < 2:/    j += 1/{B}|
+        for t in kept[:2]:/{B}|for i in items[:3]:/{B}|j = 0/while j < 2:/    j += 1/{B}|
         if {C}:/    return {O}|while n < 3:/    n += 1|with cd.enable_grad():/{B}|
         for i, t in enumerate(kept[:3]):/    v = v + t * i/{B}|
         for key, t in list(cfg.items()):/{B}|with cd.autocast("cpu", dtype=cd.bfloat16):/{B}|
