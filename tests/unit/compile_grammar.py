@@ -55,25 +55,26 @@ SIMPLE = """
         items.insert(0, {N})|del items[0]|items.reverse()|items.sort()|
         items.clear(); items.extend([1, 2])|items[:] = items[1:]|items[0] = {N}|items += [1]|
         items.remove(items[0])|kept.append({V})|kept.append({V}.detach())|kept.pop(0)|
-        kept[-1] = {V}|kept = kept[-2:]|kept = [*kept[:9], {V}]|kept[0] = kept[0] + {V}.detach()|
-        default.append(2)|cfg["a"] = cfg.pop("a") + 1|cfg["b"] = {N}|cfg.pop("b", None)|
-        cfg.setdefault("c", {N})|cfg[k] = n|cfg.clear(); cfg.update(a=1)|cfg["t"] = {V}|
-        del cfg["b"]|cfg.update(a={N})|cfg["a"] += 1|order.move_to_end(next(iter(order)))|
-        order.popitem(last=False)|order["z"] = {N}|order.popitem()|
-        order["p"] = order.pop("p", 0) + 1|order.move_to_end("r", last=False)|box["t"] = {V}|
-        box["t"] = box["t"] + {V}.detach()|box["u"].append({N})|box["u"] = [*box["u"], n]|
-        deq.append({N})|deq.popleft()|deq.rotate(1)|deq.appendleft({N})|
-        deq.append({V}.detach())|marks.add({N})|marks.discard(1)|marks.clear()|obj.t = {V}|
-        obj.extra = {N}|del obj.extra|obj.p = {N}|obj.p += 1|obj.items.append(n)|
-        obj.items = [n]|Obj.kind += 1|Net.scale = {N}|net.memory = {V}|net.memory = None|
-        net.log.append({N})|net.log = net.log[-1:] + [n]|rec.x = {V}.detach()|rec = Rec({V}, n)|
-        buf = {V}|buf = buf + {V}.detach()|FLAG = not FLAG|obj.bump({V})|made = obj.bump({V})|
-        y = helper(y, {N})|cd.add({V}, {V}, out=buf)|arr[0] += 1|v = v * float(arr.sum())|
-        cd.mul({V}, 2, out=v)|par = nn.Parameter({V}.detach().clone())|
-        net.register_buffer("late", {V}.detach())|net.mean = {V}.detach()|
-        net.mean = net.mean * 0.5 + {V}.detach()|net.b = nn.Parameter({V}.detach().clone())|
-        net.b.requires_grad_(False)|net.b.requires_grad_()|net.eval()|net.train()|lib.eval()|
-        lib.train()|par.data = {V}.detach() * 1|net.b.data = net.b.data * 0.5|opt.zero_grad()|
+        kept[-1] = {V}|kept = kept[-2:]|kept = [*kept[:9], {V}]|
+        kept[0] = kept[0] + {V}.detach()|default.append(2)|cfg["a"] = cfg.pop("a") + 1|
+        cfg["b"] = {N}|cfg.pop("b", None)|cfg.setdefault("c", {N})|cfg[k] = n|
+        cfg.clear(); cfg.update(a=1)|cfg["t"] = {V}|del cfg["b"]|cfg.update(a={N})|
+        cfg["a"] += 1|order.move_to_end(next(iter(order)))|order.popitem(last=False)|
+        order["z"] = {N}|order.popitem()|order["p"] = order.pop("p", 0) + 1|
+        order.move_to_end("r", last=False)|box["t"] = {V}|box["t"] = box["t"] + {V}.detach()|
+        box["u"].append({N})|box["u"] = [*box["u"], n]|deq.append({N})|deq.popleft()|
+        deq.rotate(1)|deq.appendleft({N})|deq.append({V}.detach())|marks.add({N})|
+        marks.discard(1)|marks.clear()|obj.t = {V}|obj.extra = {N}|del obj.extra|obj.p = {N}|
+        obj.p += 1|obj.items.append(n)|obj.items = [n]|Obj.kind += 1|Net.scale = {N}|
+        net.memory = {V}|net.memory = None|net.log.append({N})|net.log = net.log[-1:] + [n]|
+        rec.x = {V}.detach()|rec = Rec({V}, n)|buf = {V}|buf = buf + {V}.detach()|
+        FLAG = not FLAG|obj.bump({V})|made = obj.bump({V})|y = helper(y, {N})|
+        cd.add({V}, {V}, out=buf)|arr[0] += 1|v = v * float(arr.sum())|cd.mul({V}, 2, out=v)|
+        par = nn.Parameter({V}.detach().clone())|net.register_buffer("late", {V}.detach())|
+        net.mean = {V}.detach()|net.mean = net.mean * 0.5 + {V}.detach()|
+        net.b = nn.Parameter({V}.detach().clone())|net.b.requires_grad_(False)|
+        net.b.requires_grad_()|net.eval()|net.train()|lib.eval()|lib.train()|
+        par.data = {V}.detach() * 1|net.b.data = net.b.data * 0.5|opt.zero_grad()|
         {S}.backward()|opt.step()|opt.zero_grad(set_to_none=False)|sched.step()|
         {S}.backward(retain_graph=True)|{S}.backward(inputs=[net.b])|par.grad = None|
         par.grad = {V}.detach()|net.b.grad = None|par.grad.mul_(0.5)|
@@ -91,13 +92,13 @@ SIMPLE = """
         kept.append(x)|kept.append(y)|obj.t = buf[:]|box["t"] = buf|box["v"] = box["t"]|
         obj.t = x|setattr(net, "late", {N})|del net.late|del net.memory|opt.state[par]["k"] = n|
         opt.state.pop(par, None)|opt.state.clear()|items.extend([n] * 2)|del items[1:]|
-        items *= 1 + (len(items) < 9)|made = sorted(items)|made = items.index(1)|cfg["d"] = {"a": n}|
-        cfg.get("d", {})["a"] = {N}|made = {**cfg, "a": {N}}|box.pop("v", None)|
-        made = [*reversed(items)]|made = list(zip(items, kept))|made = min(items, default=0)|
-        s = sum(t.sum() for t in kept)|y.retain_grad()|y.backward(cd.ones_like(y))|
-        made = x.grad|x.grad = None|made = x.requires_grad|y = y[y > 1]|
-        y = cd.where(y > 1, y, 0.0)|made = (y > 1).nonzero()|y = y[None]|x.t_()|y = y[::2]|
-        y = y.unique()|rec = dataclasses.replace(rec, n=rec.n + 1)|state = (v, n)|
+        items *= 1 + (len(items) < 9)|made = sorted(items)|made = items.index(1)|
+        cfg["d"] = {"a": n}|cfg.get("d", {})["a"] = {N}|made = {**cfg, "a": {N}}|
+        box.pop("v", None)|made = [*reversed(items)]|made = list(zip(items, kept))|
+        made = min(items, default=0)|s = sum(t.sum() for t in kept)|y.retain_grad()|
+        y.backward(cd.ones_like(y))|made = x.grad|x.grad = None|made = x.requires_grad|
+        y = y[y > 1]|y = cd.where(y > 1, y, 0.0)|made = (y > 1).nonzero()|y = y[None]|x.t_()|
+        y = y[::2]|y = y.unique()|rec = dataclasses.replace(rec, n=rec.n + 1)|state = (v, n)|
         state = (state[0] + 1, n)|made = state|name += "a"|v = v + len(name)|name = name[1:]|
         state = None|pair = pair._replace(n={N})|pair = Pair({V}, n)|v = v * pair.n|
         v = v + pair.t|made = pair|Obj.shared.append(n)|Obj.shared[0] += 1|Obj.shared = [n]|
