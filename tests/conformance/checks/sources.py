@@ -7,7 +7,7 @@ that it made of a part of the seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ ALIKE = (
 )
 #: seeds that all draw other numbers where the numbers are many enough to tell
 TOLD = range(100, 116)
+#: of these, where amounts are large: a sampler may count them one by one
+FEW = 4
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -49,32 +51,33 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         yield Case(11, metadata.op.name, dtype, variant="generator")
 
 
-def _calls(context: Context) -> Iterator[Any]:
-    """The samples with small and with large amounts in their arrays."""
+def _calls(context: Context) -> Iterator[tuple[Any, bool]]:
+    """The samples with small amounts in their arrays, and with large ones, which is said too."""
     for sample in context.samples(limit=SAMPLES):
         arrays: list[Any] = []
         sample.map(lambda a, arrays=arrays: arrays.append(a) or a)
         for place, factor in [(0, 1), *((i, f) for i in range(len(arrays)) for f in AMOUNTS[1:])]:
             if factor == 1:
-                yield sample
+                yield sample, False
             elif arrays[place].dtype.kind in "fiu" and arrays[place].size:
                 chosen = arrays[place]
                 larger = np.abs(chosen) * chosen.dtype.type(factor)
-                yield sample.map(
+                changed = sample.map(
                     lambda a, c=chosen, large=larger: large if a is c else a  # type: ignore[misc]
                 )
+                yield changed, True
 
 
 @check(11, plan=_plan, variant="generator")
 def generator(context: Context) -> None:
     """A call draws from the generator it is given: all of its seed, and nobody else's stream."""
-    for sample in _calls(context):
+    for sample, large in _calls(context):
         sample = context.placed(sample)
         try:
             first = _drawn(context, sample, _seeded(context, 21), 1)
         except (CoreDispatchError, ValueError):
             continue  # amounts that the operator refuses
-        _own_stream(context, sample, first)
+        _own_stream(context, sample, first, TOLD[:FEW] if large else TOLD)
     if not context.asserted:
         raise NotRun("no sample draws anything")
 
@@ -94,7 +97,7 @@ def _drawn(context: Context, sample: Any, source: Any, calls: int = CALLS) -> by
     return b"".join(found)
 
 
-def _own_stream(context: Context, sample: Any, first: bytes) -> None:
+def _own_stream(context: Context, sample: Any, first: bytes, others: Sequence[int]) -> None:
     """Assert that generators of one seed draw the same, and of others not; and only from them."""
     shared = default_generator(context.subject.device)
     before = context.subject.array(shared.get_state()).tobytes()
@@ -106,8 +109,8 @@ def _own_stream(context: Context, sample: Any, first: bytes) -> None:
     )
     state = context.subject.array(shared.get_state()).tobytes()
     context.expect(state == before, "the default generator moves though another one is passed")
-    told = {_drawn(context, sample, _seeded(context, seed)) for seed in TOLD}
-    if len(told) < len(TOLD) or len(first) * CALLS < 32:
+    told = {_drawn(context, sample, _seeded(context, seed)) for seed in others}
+    if len(told) < len(others) or len(first) * CALLS < 32:
         return  # too few numbers to tell seeds apart
     for seeds in ALIKE:
         found = {_drawn(context, sample, _seeded(context, seed)) for seed in seeds}
