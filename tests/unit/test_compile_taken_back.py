@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -256,5 +257,28 @@ def test_zeros_of_both_signs_in_containers(kind: Any, backend: str) -> None:
             settings["bound"] = kind(complex(0, bound)) if kind is complex else kind(bound)
             made.append(program(cd.ones(1))[1])
         return made
+
+    _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_logs_and_means_in_every_third_call(backend: str) -> None:
+    """What is looked at when a run is ended is the program's, not all of ``logging`` and NumPy."""
+    log = logging.getLogger("test_compile_taken_back")
+
+    def run(wrap: Callable[[Any], Any]) -> Any:
+        window: list[float] = []
+        counts = {"n": 0}
+
+        def step(x: cd.Tensor) -> cd.Tensor:
+            counts["n"] += 1
+            window.append(x.sum().item())
+            if counts["n"] % 3 == 0:
+                log.info("step %d", counts["n"])
+                counts["mean"] = float(np.mean(window))
+            return x * 2
+
+        program = wrap(step)
+        return [program(cd.ones(n)).tolist() for n in (3, 3, 3, 4, 4, 5, 5)], counts, window
 
     _both(run, backend)

@@ -6,9 +6,16 @@ import sys
 from typing import Any
 
 from coredispatch.frontend.nn.module import Module
-from coredispatch.frontend.ownership import of_library
+from coredispatch.frontend.ownership import is_library_name, of_library
 
-__all__ = ["by_user", "class_names", "extends_library", "held_by_name", "python_class"]
+__all__ = [
+    "by_program",
+    "by_user",
+    "class_names",
+    "extends_library",
+    "held_by_name",
+    "python_class",
+]
 
 
 def class_names(holder: Any) -> set[str]:
@@ -23,6 +30,13 @@ def by_user(cls: type) -> bool:
     heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
     of_python = home in sys.stdlib_module_names and home != "__main__"
     return heap and not of_python and not of_library(cls)
+
+
+def by_program(module: Any) -> bool:
+    """Whether a module of this name is neither of this library, nor Python's, nor NumPy."""
+    home = str(module).partition(".")[0]
+    of_others = home == "numpy" or home in sys.stdlib_module_names and home != "__main__"
+    return not of_others and not is_library_name(module)
 
 
 def extends_library(cls: type) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.catching import would_catch
 from coredispatch.frontend.compiling.checking import base_of
+from coredispatch.frontend.compiling.classes import by_program
 from coredispatch.frontend.compiling.disturbing import undisturbed
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.result_shapes import (
@@ -29,7 +30,6 @@ from coredispatch.frontend.compiling.result_shapes import (
     shaped_by_values,
 )
 from coredispatch.frontend.compiling.switches import capturing, capturing_nothing
-from coredispatch.frontend.ownership import is_library_name
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import BY_SHAPE, source
 from coredispatch.graph.symbols import Expression
@@ -154,6 +154,7 @@ class Recorder:
         #: raw arrays of tensors from outside whose versions count writes; ``data`` has its own
         self.versioned: dict[int, dict[int, Any]] = {}
         self.borrowed: dict[int, Any] = {}  # raw arrays over the memory of a NumPy array
+        self.foreseeing = False
         self.stopped = False  # whether the run was ended, and is to be taken back
         self.caught = False  # whether the program would catch an error of an operator
         self.reset = False  # whether the state of random numbers was set
@@ -187,7 +188,13 @@ class Recorder:
 
     def stop(self) -> None:
         """End the program's run, which is taken back: its blocks of ``finally`` call nothing."""
-        self.foresee()
+        if self.foreseeing:  # it is ending
+            return
+        self.foreseeing = True
+        try:
+            self.foresee()
+        finally:
+            self.foreseeing = False
         self.stopped = True
         raise TakeBack
 
@@ -195,9 +202,8 @@ class Recorder:
         """Record what blocks of ``finally`` may change on the way out: nobody hears of them."""
         frame: Any = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.endswith(_CAPTURE):
-            if frame.f_code.co_exceptiontable and not is_library_name(
-                frame.f_globals.get("__name__")
-            ):
+            name = frame.f_globals.get("__name__")
+            if frame.f_code.co_exceptiontable and by_program(name):
                 with suppress(TakeBack, Unsupported):
                     self.state.foresee()
                 return

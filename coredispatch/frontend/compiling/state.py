@@ -23,6 +23,7 @@ from coredispatch.frontend.compiling.atoms import ATOMS, BOUND, CACHING, of_pyth
 from coredispatch.frontend.compiling.attributes import attributes_of
 from coredispatch.frontend.compiling.checking import base_of
 from coredispatch.frontend.compiling.classes import (
+    by_program,
     by_user,
     class_names,
     extends_library,
@@ -161,7 +162,7 @@ class State:
                 return
             for function in fresh:
                 done.add(id(function))
-                if not is_library_name(function.__globals__.get("__name__")):
+                if by_program(function.__globals__.get("__name__")):
                     self.add_code(function.__code__, function.__globals__)
 
     def buffers(self) -> list[Any]:
