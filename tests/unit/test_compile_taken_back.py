@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -282,3 +283,24 @@ def test_logs_and_means_in_every_third_call(backend: str) -> None:
         return [program(cd.ones(n)).tolist() for n in (3, 3, 3, 4, 4, 5, 5)], counts, window
 
     _both(run, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("form", ["coredispatch", "torch"])
+def test_counters_that_a_step_saves(form: str, backend: str, tmp_path: Path) -> None:
+    """A file has the number, whatever stands for it while the program is captured."""
+    state = {"step": 0}
+    file = tmp_path / "checkpoint"
+
+    @cd.compile(backend=backend)
+    def step(x: cd.Tensor) -> cd.Tensor:
+        state["step"] += 1
+        if state["step"] % 2 == 0:
+            cd.save({"step": state["step"], "x": x}, file, format=form)
+        return x * 2
+
+    for k in range(1, 9):
+        step(cd.ones(3))
+        if k % 2 == 0:
+            loaded = cd.load(file)
+            assert loaded["step"] == k and type(loaded["step"]) is int

@@ -26,6 +26,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.generator import Generator
+from coredispatch.registry.model.sizes import Symbol
 
 __all__ = ["Encoder", "Records"]
 
@@ -39,6 +40,12 @@ _PLAIN_SEQUENCES: dict[type, str] = {
 }
 _PLAIN_MAPPINGS: dict[type, str] = {dict: "dict", collections.Counter: "Counter"}
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+def number_of(symbol: Symbol) -> Any:
+    """The number that stands for itself in a program that is captured: files have numbers."""
+    made: Any = symbol.__reduce__()
+    return made[0](*made[1])
 
 
 class Records(Protocol):
@@ -89,6 +96,8 @@ class Encoder:
             return obj
         if cls is str and len(obj) <= SHORT_TEXT:
             return obj
+        if isinstance(obj, Symbol):
+            return self._value(number_of(obj))
         number = self._numbers.get(id(obj))
         if number is None:
             number = self._numbers[id(obj)] = len(self._nodes)

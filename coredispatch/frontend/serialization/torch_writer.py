@@ -20,6 +20,7 @@ import numpy as np
 
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization.blocks import BlockWriter
+from coredispatch.frontend.serialization.encoding import number_of
 from coredispatch.frontend.serialization.errors import SerializationError, UnsavableObjectError
 from coredispatch.frontend.serialization.memory import attributes, host_array
 from coredispatch.frontend.serialization.torch_pickle import STORAGE_DTYPES
@@ -28,6 +29,7 @@ from coredispatch.frontend.storage import TypedStorage, UntypedStorage
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.sizes import Symbol
 from coredispatch.registry.model.spelling import SPELLING, TensorLayout
 
 __all__ = ["write_torch"]
@@ -144,6 +146,11 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             return _Storage(DType.of(array.dtype).name, device, typed), 0, ()
         self._number += 1
         return self._placed[self._number - 1]
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        if isinstance(obj, Symbol):
+            obj = number_of(obj)
+        super().save(obj, save_persistent_id)
 
     def save_name(self, obj: _Name) -> None:
         if self.proto >= 4:
