@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _BLOCK = 16  # elements of a row that packing reads at once
+_ROWS = 8  # rows that it reads at once
 _WORD = ir.IntType(64)
 _FLOAT, _DOUBLE, _INT = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
 #: elements of the factors, elements of the results, and their bytes
@@ -256,42 +257,54 @@ def packer(char: str, turned: bool) -> Any:
     size = _ITEM[char][2]
     turn, side = _turner(char)
 
+    @inlined
+    def gather(matrix, at, row, depth, columns, packed, packed_at):
+        """Some rows of all panels before those of the next: rows are read without leaving a page."""
+        full = columns // width * width
+        for start in range(0, depth, _ROWS):
+            stop = min(depth, start + _ROWS)
+            for first in range(0, full, width):
+                for k in range(start, stop):
+                    source, target = at + k * row + first, packed_at + first * depth + k * width
+                    copy(
+                        part(packed, target, target + width), part(matrix, source, source + width)
+                    )
+            if full < columns:
+                for k in range(start, stop):
+                    source, target = at + k * row + full, packed_at + full * depth + k * width
+                    used = columns - full
+                    copy(part(packed, target, target + used), part(matrix, source, source + used))
+
+    @inlined
+    def gather_turned(matrix, at, row, depth, columns, packed, packed_at):
+        for first in range(0, columns, width):
+            used, base = min(width, columns - first), packed_at + first * depth
+            for start in range(0, depth, side):
+                whole = used // side * side if start + side <= depth else 0
+                for j in range(0, whole, side):
+                    turn(
+                        address_of(matrix) + (at + (first + j) * row + start) * size,
+                        row * size,
+                        address_of(packed) + (base + start * width + j) * size,
+                        width * size,
+                    )
+                stop = min(depth, start + side)
+                for j in range(whole, used):
+                    source = at + (first + j) * row
+                    for k in range(start, stop):
+                        packed[base + k * width + j] = matrix[source + k]
+
     @compiled()
     def pack(matrix, at, row, depth, columns, packed, packed_at):
         full_vectors()
-        for p in range((columns + width - 1) // width):
-            first = p * width
-            used = min(width, columns - first)
-            base = packed_at + first * depth
-            if used < width:
-                fill(part(packed, base, base + width * depth), zero)
-            if turned:
-                for start in range(0, depth, side):
-                    whole = used // side * side if start + side <= depth else 0
-                    for j in range(0, whole, side):
-                        turn(
-                            address_of(matrix) + (at + (first + j) * row + start) * size,
-                            row * size,
-                            address_of(packed) + (base + start * width + j) * size,
-                            width * size,
-                        )
-                    stop = min(depth, start + side)
-                    for j in range(whole, used):
-                        source = at + (first + j) * row
-                        for k in range(start, stop):
-                            packed[base + k * width + j] = matrix[source + k]
-            else:
-                for k in range(depth):
-                    source, target = at + k * row + first, base + k * width
-                    if used == width:
-                        copy(
-                            part(packed, target, target + width),
-                            part(matrix, source, source + width),
-                        )
-                    else:
-                        copy(
-                            part(packed, target, target + used), part(matrix, source, source + used)
-                        )
+        full = columns // width * width
+        if full < columns:
+            base = packed_at + full * depth
+            fill(part(packed, base, base + width * depth), zero)
+        if turned:
+            gather_turned(matrix, at, row, depth, columns, packed, packed_at)
+        else:
+            gather(matrix, at, row, depth, columns, packed, packed_at)
 
     return pack
 

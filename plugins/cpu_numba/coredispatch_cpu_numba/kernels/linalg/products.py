@@ -20,16 +20,19 @@ from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply"]
 
-_LEAST = 1 << 15  # elements of the first factor
+_LEAST = 1 << 11  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
-_FEWEST_ROWS, _FEWEST_COLUMNS, _LEAST_DEPTH = 192, 64, 64
-_SPLIT = 1 << 20
+_FEW = 16  # rows of two tiles: as many as share what they read of a panel at the least
+_FEWEST_ROWS, _FEWEST_COLUMNS, _LEAST_DEPTH = 32, 32, 32
+_SPLIT, _SPLIT_PACKING = 1 << 19, 1 << 17
 _LEAST_STACK, _LEAST_WORK, _LEAST_ROWS, _SPLIT_STACK = 1 << 10, 1 << 16, 16, 1 << 20
 # For one matrix of a stack: fewer are not worth packing, and BLAS shares more among threads.
 _LEAST_PRODUCTS, _MOST_PRODUCTS = 1 << 10, 1 << 21
-_pack, _pack_turned, _product, _product_turned = (
-    Loop("linalg.products", name, _SPLIT)
-    for name in ("pack", "pack_turned", "product", "product_turned")
+_pack, _pack_turned = (
+    Loop("linalg.products", name, _SPLIT_PACKING) for name in ("pack", "pack_turned")
+)
+_product, _product_turned = (
+    Loop("linalg.products", name, _SPLIT) for name in ("product", "product_turned")
 )
 _NARROW = (b"Haswell", b"Zen", b"Sandybridge", b"Excavator")
 
@@ -77,7 +80,10 @@ def multiply(
         run: ``run(loop, *arguments)`` runs a loop, or keeps it to be run later
         empty: makes the memory that is needed only meanwhile
     """
+    products = rows * depth * columns
     if rows < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or depth < _LEAST_DEPTH:
+        return NotImplemented
+    if products < _SPLIT:
         return NotImplemented
     own = a.dtype
     if not (is_dense(a, _LEAST) and is_dense(b, 1) and b.dtype == own):
@@ -86,17 +92,18 @@ def multiply(
         bias = np.zeros(columns, own)
     elif not (is_dense(bias, 1) and bias.dtype == own and bias.shape == (columns,)):
         return NotImplemented
-    slices, blocks = (depth + _DEPTH - 1) // _DEPTH, (rows + _ROWS - 1) // _ROWS
+    parts = 4 * thread_count.wanted if thread_count.wanted > 1 else 1
+    tall = min(_ROWS, (rows + parts * _FEW - 1) // (parts * _FEW) * _FEW)
+    slices, blocks = (depth + _DEPTH - 1) // _DEPTH, (rows + tall - 1) // tall
     packed = empty(depth * (columns + _WIDTH), own)
     pack = _pack_turned if "b" in turned else _pack
     run(pack, own, depth * columns, slices, b, depth, columns, packed, grain=1)
     out = make((rows, columns), own)
-    edge = empty(blocks * _ROWS * _WIDTH, own)
-    block = empty(blocks * _ROWS * _DEPTH if "a" in turned else 0, own)
+    edge = empty(blocks * tall * _WIDTH, own)
+    block = empty(blocks * tall * _DEPTH if "a" in turned else 0, own)
     loop = _product_turned if "a" in turned else _product
-    parts = min(4 * thread_count.wanted, blocks)
-    given = (a, rows, depth, packed, columns, bias, out, edge, block)
-    run(loop, own, rows * columns, blocks, *given, grain=(blocks + parts - 1) // parts)
+    given = (a, rows, depth, packed, columns, bias, out, edge, block, tall)
+    run(loop, own, products, blocks, *given, grain=(blocks + parts - 1) // parts)
     return out
 
 

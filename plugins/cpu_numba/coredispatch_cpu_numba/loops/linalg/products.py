@@ -1,7 +1,7 @@
 """Products of large matrices on register tiles: ``out = bias + a @ b``.
 
 ``b`` is packed by slices of ``DEPTH`` along the inner dimension, so that a panel stays in the first
-cache; threads share blocks of ``ROWS`` rows of the result. Goto and van de Geijn, "Anatomy of
+cache; threads share blocks of ``tall`` rows of the result. Goto and van de Geijn, "Anatomy of
 High-Performance Matrix Multiplication", 2008.
 """
 
@@ -43,19 +43,19 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
         multiply, width = multiplier(char, True), panel_width(char)
 
-        def loop(a, rows, depth, packed, columns, bias, out, edge, block, lo, hi):
+        def loop(a, rows, depth, packed, columns, bias, out, edge, block, tall, lo, hi):
             full_vectors()
             padded = (columns + width - 1) // width * width
             for b in range(lo, hi):
-                first = b * ROWS
-                count = min(ROWS, rows - first)
+                first = b * tall
+                count = min(tall, rows - first)
                 for k in range(0, depth, DEPTH):
                     deep = min(DEPTH, depth - k)
                     source, at, row, step = a, first * depth + k, depth, 1
                     if turned:
-                        source, at, row, step = block, b * ROWS * DEPTH, 1, ROWS
+                        source, at, row, step = block, b * tall * DEPTH, 1, tall
                         for j in range(deep):
-                            place, target = (k + j) * rows + first, at + j * ROWS
+                            place, target = (k + j) * rows + first, at + j * tall
                             copy(part(block, target, target + count), part(a, place, place + count))
                     start, start_at, start_row = bias, 0, 0
                     if k:
@@ -110,6 +110,6 @@ LOOPS: dict[str, Loop] = {
     "stacks_b_turned": Loop("aannnaa", _stacks(False, True)),
     "pack": Loop("anna", _pack(False)),
     "pack_turned": Loop("anna", _pack(True)),
-    "product": Loop("annanaaaa", _product(False)),
-    "product_turned": Loop("annanaaaa", _product(True)),
+    "product": Loop("annanaaaan", _product(False)),
+    "product_turned": Loop("annanaaaan", _product(True)),
 }
