@@ -155,6 +155,10 @@ _CONVOLUTIONS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]
     ("depthwise 3x3 7", (8, 512, 7, 7), (512, 1, 3, 3), {"padding": 1, "groups": 512}),
     ("depthwise 5x5 14", (8, 256, 14, 14), (256, 1, 5, 5), {"padding": 2, "groups": 256}),
     ("depthwise 7x7 14", (8, 384, 14, 14), (384, 1, 7, 7), {"padding": 3, "groups": 384}),
+    ("3x3 256 channels of 14", (8, 256, 14, 14), (256, 256, 3, 3), {"padding": 1}),
+    ("3x3 512 channels of 7", (8, 512, 7, 7), (512, 512, 3, 3), {"padding": 1}),
+    ("4x4 stride 2", (16, 64, 32, 32), (128, 64, 4, 4), {"padding": 1, "stride": 2}),
+    ("1x1 1024 channels", (8, 1024, 14, 14), (256, 1024, 1, 1), {}),
     ("dilated", (4, 32, 32, 32), (32, 32, 3, 3), {"padding": 2, "dilation": 2}),
     ("grouped", (4, 64, 32, 32), (64, 16, 3, 3), {"padding": 1, "groups": 4}),
 )
@@ -182,6 +186,12 @@ def layers() -> Iterator[Kernel]:
             f"conv_transpose{suffix}",
             lambda lib, x, w: lib.nn.functional.conv_transpose2d(x, w, stride=2),
             (normal(4, 32, 16, 16), normal(32, 16, 2, 2)),
+            backward,
+        )
+        yield Kernel(
+            f"conv_transpose 4x4{suffix}",
+            lambda lib, x, w: lib.nn.functional.conv_transpose2d(x, w, stride=2, padding=1),
+            (normal(8, 128, 16, 16), normal(128, 64, 4, 4)),
             backward,
         )
         for name in ("max_pool2d", "avg_pool2d"):
@@ -235,6 +245,14 @@ def layers() -> Iterator[Kernel]:
             )
     yield Kernel("sum of channels", lambda lib, x: x.sum((0, 2, 3)), (image,))
     yield Kernel("matmul 512", lambda lib, x, y: x @ y, (normal(512, 512),) * 2)
+    for rows, given, made in ((64, 784, 512), (1536, 128, 512)):
+        for suffix, backward in (("", False), (" fwd+bwd", True)):
+            yield Kernel(
+                f"linear {rows}x{given} to {made}{suffix}",
+                lambda lib, x, w, b: lib.nn.functional.linear(x, w, b),
+                (normal(rows, given), normal(made, given), normal(made)),
+                backward,
+            )
     yield Kernel("bmm", lambda lib, x, y: lib.bmm(x, y), (normal(64, 32, 32),) * 2)
 
 

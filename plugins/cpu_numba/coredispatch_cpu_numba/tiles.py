@@ -38,6 +38,8 @@ __all__ = [
     "packer",
     "pair_packer",
     "panel_width",
+    "transposed",
+    "turner",
     "vector_bytes",
 ]
 
@@ -88,11 +90,13 @@ def accumulated(
     panel: ir.Value,
     panel_row: ir.Value,
     cut: tuple[ir.Value, ir.Value] | None = None,
+    gathered: bool = False,
 ) -> list[ir.Value]:
     """``sums`` of rows times two vectors of a panel, plus their products: a loop over ``depth``.
 
     Addresses of the rows and of the panel; ``step`` and ``panel_row`` are the distances of their
     elements in bytes. *cut*: after each so many elements a row goes on so many bytes further.
+    *gathered*: ``panel_row`` is the address of int64, how far each row of the panel is from it.
     """
     item, result, size = _ITEM[char]
     lanes = vector_bytes() // size
@@ -113,7 +117,11 @@ def accumulated(
         offset, place_in_segment = builder.phi(_WORD), builder.phi(_WORD)
         offset.add_incoming(_WORD(0), before)
         place_in_segment.add_incoming(_WORD(0), before)
-    at = builder.add(panel, builder.mul(k, panel_row))
+    if gathered:
+        place = builder.add(panel_row, builder.mul(k, _WORD(8)))
+        at = builder.add(panel, builder.load(builder.inttoptr(place, _WORD.as_pointer())))
+    else:
+        at = builder.add(panel, builder.mul(k, panel_row))
     columns = []
     for half in range(2):
         place = builder.add(at, _WORD(half * lanes * size))
@@ -204,19 +212,34 @@ def _tile(char: str, height: int, start: bool) -> Any:
     return tile
 
 
+def transposed(builder: Any, rows: list[ir.Value]) -> list[ir.Value]:
+    """As many vectors as each has elements, as rows of a square, which is transposed.
+
+    Vectors half as far apart as there are, merged by turns, are transposed once that is done as
+    often as their length can be halved.
+    """
+    lanes = len(rows)
+    places = ir.VectorType(ir.IntType(32), lanes)
+    merged = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
+    masks = [ir.Constant(places, merged[:lanes]), ir.Constant(places, merged[lanes:])]
+    for _ in range(lanes.bit_length() - 1):
+        rows = [
+            builder.shuffle_vector(rows[i], rows[i + lanes // 2], mask)
+            for i in range(lanes // 2)
+            for mask in masks
+        ]
+    return rows
+
+
 @memoized
-def _turner(char: str) -> tuple[Any, int]:
+def turner(char: str) -> tuple[Any, int]:
     """``turn(source, source_row, target, target_row)`` and the rows and columns that it transposes.
 
-    Addresses, each followed by the distance of rows in bytes. Vectors half as far apart as there
-    are, merged by turns, are transposed once that is done as often as their length can be halved.
+    Addresses, each followed by the distance of rows in bytes.
     """
     item, _, size = _ITEM[char]
     lanes = vector_bytes() // size
     vector = ir.VectorType(item, lanes)
-    places = ir.VectorType(ir.IntType(32), lanes)
-    merged = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
-    masks = [ir.Constant(places, merged[:lanes]), ir.Constant(places, merged[lanes:])]
 
     @intrinsic
     def turn(typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
@@ -230,13 +253,7 @@ def _turner(char: str) -> tuple[Any, int]:
             for i in range(lanes):
                 rows.append(builder.load(at(source, source_row, i)))
                 rows[i].align = size
-            for _ in range(lanes.bit_length() - 1):
-                rows = [
-                    builder.shuffle_vector(rows[i], rows[i + lanes // 2], mask)
-                    for i in range(lanes // 2)
-                    for mask in masks
-                ]
-            for i, row in enumerate(rows):
+            for i, row in enumerate(transposed(builder, rows)):
                 builder.store(row, at(target, target_row, i)).align = size
             return context.get_dummy_value()
 
@@ -255,20 +272,18 @@ def packer(char: str, turned: bool) -> Any:
     width = panel_width(char)
     zero = np.float32(0) if char == "f" else np.float64(0)
     size = _ITEM[char][2]
-    turn, side = _turner(char)
+    turn, side = turner(char)
 
     @inlined
     def gather(matrix, at, row, depth, columns, packed, packed_at):
-        """Some rows of all panels before those of the next: rows are read without leaving a page."""
+        """Some rows of all panels, then the next ones: few pages are read at a time."""
         full = columns // width * width
         for start in range(0, depth, _ROWS):
             stop = min(depth, start + _ROWS)
             for first in range(0, full, width):
                 for k in range(start, stop):
                     source, target = at + k * row + first, packed_at + first * depth + k * width
-                    copy(
-                        part(packed, target, target + width), part(matrix, source, source + width)
-                    )
+                    copy(part(packed, target, target + width), part(matrix, source, source + width))
             if full < columns:
                 for k in range(start, stop):
                     source, target = at + k * row + full, packed_at + full * depth + k * width

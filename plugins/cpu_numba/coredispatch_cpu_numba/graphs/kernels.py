@@ -16,7 +16,7 @@ from coredispatch.plugin import passes
 from .. import thread_count
 from ..arrays import FLOATS
 from ..entries import Loop
-from ..kernels.conv import depthwise, general
+from ..kernels.conv import dense, depthwise, general
 from ..kernels.conv.plans import Convolution, forward_plan, weight_grad_plan
 from ..kernels.linalg import products
 from .calls import complete
@@ -153,6 +153,7 @@ class KernelSteps(Memory):
             partial(self.forward, node),
             partial(self.backward, node),
             partial(self.weight_grad, node),
+            lambda c: general.is_worth(c) or dense.takes(c),
         )
         return forms[node.target.name](*arguments) is not NotImplemented
 
@@ -163,6 +164,10 @@ class KernelSteps(Memory):
         if depthwise.takes(c):
             slides = depthwise.forward_slides(c, out.itemsize)
             depthwise.correlate(slides, x, weight, bias, out, self.run)
+            return out
+        if dense.takes(c):
+            tables = dense.forward_tables(c, out.itemsize)
+            dense.correlate(c, tables, x, weight, False, bias, out, self.run, self.room)
             return out
         plan = forward_plan(c, thread_count.wanted)
         general.correlate(plan, x, weight, False, bias, out, self.run, self.room)
@@ -175,6 +180,10 @@ class KernelSteps(Memory):
         if depthwise.takes(c):
             slides = depthwise.input_grad_slides(c, out.itemsize)
             depthwise.correlate(slides, grad, weight, bias, out, self.run)
+            return out
+        reaching = dense.input_grad_tables(c, out.itemsize)
+        if reaching is not None:
+            dense.correlate(c, reaching, grad, weight, True, bias, out, self.run, self.room)
             return out
         plans, all_reached = general.reaching_plans(c)
         if not all_reached:
@@ -196,9 +205,14 @@ class KernelSteps(Memory):
             blocks = plan.blocks
             run = partial(self.run, switch=switch)
             alone = not exact and depthwise.takes_weight_grad(c)
-            sums = out if blocks == 1 or alone else self.room(blocks * out.size, out.dtype)
+            many = not exact and not alone and dense.takes(c)
+            whole = blocks == 1 or alone or many
+            sums = out if whole else self.room(blocks * out.size, out.dtype)
             if alone:
                 depthwise.multiply(depthwise.forward_slides(c, out.itemsize), grad, x, out, run)
+            elif many:
+                tables = dense.forward_tables(c, out.itemsize)
+                dense.multiply(c, tables, grad, x, out, run, self.room)
             else:
                 general.multiply_planes(plan, grad, x, sums, run)
             if sums is not out:

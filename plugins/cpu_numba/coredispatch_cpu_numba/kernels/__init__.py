@@ -1,8 +1,8 @@
 """The kernels as coredispatch sees them, in the argument order of the op's schema.
 
-They lie in the families of ``coredispatch.ops``. Three modules serve operators of many families:
+They lie in the families of ``coredispatch.ops``. Four modules serve operators of many families:
 ``small`` and ``small_pointwise`` calls of few elements, ``halves`` bfloat16 and float16 arrays
-through kernels of float32.
+through kernels of float32, ``strided`` arrays in another order.
 
 Each module has ``KERNELS``, from op name to kernel, and as it needs them ``LEAST``, from op name
 to the number of elements from which the kernel takes over, and ``WHEN``, from op name to the
@@ -16,9 +16,9 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise
+from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise, strided
 from coredispatch_cpu_numba.kernels.activation import softmax
-from coredispatch_cpu_numba.kernels.conv import bfloat16, depthwise, general
+from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general
 from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
@@ -48,6 +48,7 @@ MODULES = (
     optim_steps,
     general,
     depthwise,
+    dense,
     bfloat16,
     grids,
     ctc,
@@ -65,4 +66,5 @@ MODULES = (
     small,
     small_pointwise,
     halves,
+    strided,
 )

@@ -34,6 +34,7 @@ __all__ = [
     "fit",
     "forms_over",
     "is_finite",
+    "is_worth",
     "multiply_planes",
     "reaching_plans",
     "tamed",
@@ -57,6 +58,7 @@ def _described(
     dilation: tuple[int, ...],
     groups: int,
     out: tuple[int, ...] | None,
+    worth: Callable[[Convolution], bool],
 ) -> Convolution | None:
     """The convolution of an input of ``shape``; None if no loop serves it, or none is worth it.
 
@@ -85,7 +87,7 @@ def _described(
         return None
     channels = weight_shape[0] // groups
     c = Convolution(shape[0], groups, weight_shape[1], channels, spatial, sizes, kernel, *options)
-    return c if _worth(c) else None
+    return c if worth(c) else None
 
 
 def _options(*values: Any) -> list[tuple[int, ...]]:
@@ -195,7 +197,7 @@ def add_special(
             out[:, channel][:, *reached] += weight[o, i, *position] * grad[:, o][:, *given]
 
 
-def _worth(c: Convolution) -> bool:
+def is_worth(c: Convolution) -> bool:
     """Whether the loops beat NumPy's matrix products.
 
     Not for a few multiplications; nor where many weights, which are packed first, meet only a few
@@ -250,6 +252,7 @@ def forms_over(
     forward: Callable[..., Any],
     backward: Callable[..., Any],
     weight_grad: Callable[..., Any],
+    worth: Callable[[Convolution], bool] = is_worth,
 ) -> dict[str, Callable[..., Any]]:
     """The operators of convolution, by name.
 
@@ -258,6 +261,7 @@ def forms_over(
         forward: ``(c, x, weight, bias, ndim)``
         backward: its adjoint, ``(c, grad, weight, bias, ndim)``
         weight_grad: ``(c, grad, x, shape)``
+        worth: whether it is worth it; what is not is left to others
     """
 
     def convolution(
@@ -288,10 +292,11 @@ def forms_over(
             given = zip(shape[2:], weight.shape[2:], stride, padding, dilation, more)
             sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in given)
             shape = (shape[0], weight.shape[1] * groups, *sizes)
-            c = _described(shape, weight.shape, stride, padding, dilation, groups, input.shape)
+            options = stride, padding, dilation
+            c = _described(shape, weight.shape, *options, groups, input.shape, worth)
             channels = weight.shape[1] * groups
         else:
-            c = _described(shape, weight.shape, stride, padding, dilation, groups, None)
+            c = _described(shape, weight.shape, stride, padding, dilation, groups, None, worth)
             channels = weight.shape[0]
         if c is None or (bias is not None and bias.shape != (channels,)):
             return NotImplemented
@@ -310,7 +315,7 @@ def forms_over(
         if not fits(grad, weight):
             return NotImplemented
         options = _options(stride, padding, dilation)
-        c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape)
+        c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape, worth)
         if c is None:
             return NotImplemented
         return backward(c, grad, weight, None, grad.ndim - 2)
@@ -328,7 +333,7 @@ def forms_over(
         if not fits(grad, input):
             return NotImplemented
         options = _options(stride, padding, dilation)
-        c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape)
+        c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape, worth)
         if c is None:
             return NotImplemented
         return weight_grad(c, grad, input, tuple(weight_shape))

@@ -1,0 +1,118 @@
+"""Arrays whose elements lie in another order, as ``channels_last`` images do.
+
+The loops read contiguous arrays. NumPy's kernels take any strides, and up to ten times as long.
+For convolutions and pooling, whose results are row-major, arrays are brought into order first: a
+gradient that was expanded from a number, too, and a window of a larger image. Functions element by
+element keep the order, and run over the memory as it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import OpError, call_raw
+from coredispatch_cpu_numba.arrays import FLOATS
+from coredispatch_cpu_numba.kernels.elementwise import pointwise
+
+__all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN"]
+
+#: below all kernels that read the arrays as they are
+PRIORITY = 4
+_LEAST = 1024
+
+
+def _in_order(array: Any) -> Any:
+    if type(array) is not np.ndarray or array.flags.c_contiguous:
+        return array
+    if 0 in array.strides:  # of what is expanded there is little to read
+        return np.ascontiguousarray(array)
+    return call_raw("contiguous", "cpu", array, None)
+
+
+def _served(name: str) -> Callable[..., Any]:
+    """Operator ``name`` of arrays in order."""
+
+    def kernel(*args: Any) -> Any:
+        try:
+            return call_raw(name, "cpu", *map(_in_order, args))
+        except OpError:
+            return NotImplemented  # NumPy's kernel says what is wrong
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _accepts(*args: Any) -> bool:
+    """Whether an array is not in order, and all are of one dtype that loops are compiled for."""
+    dtype, strided = args[0].dtype, False
+    if dtype not in FLOATS:
+        return False
+    for x in args:
+        if type(x) is np.ndarray:
+            strided = strided or not x.flags.c_contiguous
+            if x.dtype != dtype and x.dtype.kind == "f":
+                return False
+    return strided
+
+
+_OPERATORS = (
+    "adaptive_avg_pool",
+    "adaptive_avg_pool_backward",
+    "avg_pool",
+    "avg_pool_backward",
+    "conv_input_grad",
+    "conv_weight_grad",
+    "convolution",
+    "group_norm",
+    "group_norm_backward",
+    "max_pool",
+    "max_pool_backward",
+)
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    """Operator ``name`` over the memory of arrays that lie in the same order."""
+
+    def kernel(*args: Any) -> Any:
+        first = args[0]
+        order = tuple(sorted(range(first.ndim), key=lambda i: -first.strides[i]))
+        if not first.transpose(order).flags.c_contiguous:
+            return NotImplemented
+        flat = []
+        for x in args:
+            if type(x) is np.ndarray:
+                if x.strides != first.strides or x.shape != first.shape:
+                    return NotImplemented
+                x = x.transpose(order)
+            flat.append(x)
+        result = call_raw(name, "cpu", *flat)
+        return result.transpose([order.index(i) for i in range(len(order))])
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _accepts_elementwise(self: Any, *_: Any) -> bool:
+    return self.ndim > 1 and self.dtype in FLOATS and not self.flags.c_contiguous
+
+
+_ELEMENTWISE = (
+    *pointwise.UNARY,
+    "gelu",
+    "gelu_backward",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "threshold_backward",
+)
+KERNELS: dict[str, Callable[..., Any]] = {
+    **{name: _served(name) for name in _OPERATORS},
+    **{name: _elementwise(name) for name in _ELEMENTWISE},
+}
+WHEN: dict[str, Callable[..., bool]] = {
+    **dict.fromkeys(_OPERATORS, _accepts),
+    **dict.fromkeys(_ELEMENTWISE, _accepts_elementwise),
+}
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
