@@ -9,6 +9,7 @@ element keep the order, and run over the memory as it lies.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,24 @@ _OPERATORS = (
 )
 
 
+@lru_cache(maxsize=1024)
+def _order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Any:
+    """The dimensions from the outermost to the innermost one; None where there are gaps."""
+    order = tuple(sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i])))
+    step = itemsize
+    for i in reversed(order):
+        if strides[i] != step and shape[i] != 1:
+            return None
+        step *= shape[i]
+    return order
+
+
 def _elementwise(name: str) -> Callable[..., Any]:
     """Operator ``name`` over the memory of arrays that lie in the same order."""
 
     def kernel(*args: Any) -> Any:
         first = args[0]
-        order = tuple(sorted(range(first.ndim), key=lambda i: -first.strides[i]))
-        if not first.transpose(order).flags.c_contiguous:
-            return NotImplemented
+        order = _order(first.shape, first.strides, first.itemsize)
         flat = []
         for x in args:
             if type(x) is np.ndarray:
@@ -96,7 +107,11 @@ def _elementwise(name: str) -> Callable[..., Any]:
 
 
 def _accepts_elementwise(self: Any, *_: Any) -> bool:
-    return self.ndim > 1 and self.dtype in FLOATS and not self.flags.c_contiguous
+    return (
+        self.dtype in FLOATS
+        and not self.flags.c_contiguous
+        and _order(self.shape, self.strides, self.itemsize) is not None
+    )
 
 
 _ELEMENTWISE = (
