@@ -9,12 +9,13 @@ works on the whole kernel at once, from the innermost functions to the outermost
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from llvmlite.binding import Linkage
 from numba import njit
+from numba.core import errors
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -84,6 +85,23 @@ def _parts(whole: str) -> Iterator[None]:
         del codegen.create_library
 
 
+@contextmanager
+def _filters_left_alone() -> Iterator[None]:
+    """Compile without ``warnings.catch_warnings``, which Numba enters hundreds of times a kernel.
+
+    It saves the filters of the whole process and puts them back. Where another thread does the same
+    at that time, what the program catches is lost, and the process keeps filters that it left.
+    Nobody else compiles meanwhile: Numba's lock is held.
+    """
+    fixer: Any = errors.WarningsFixer
+    catch = fixer.catch_warnings
+    fixer.catch_warnings = lambda self, filename=None, lineno=None: nullcontext()
+    try:
+        yield
+    finally:
+        fixer.catch_warnings = catch
+
+
 def build(
     function: Callable[..., Any],
     signature: Any,
@@ -116,7 +134,7 @@ def build(
     cache.enable(dispatcher)
     if cached_only and not cache.is_cached(dispatcher, signature):
         raise NotReady(name)
-    with global_compiler_lock, _parts(name):
+    with global_compiler_lock, _parts(name), _filters_left_alone():
         dispatcher.compile(signature)
     return next(iter(dispatcher.overloads.values()))
 

@@ -206,3 +206,33 @@ def test_warmup_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
             warmup.run(lambda *report: None)
     finally:
         cache_place.directory.cache_clear()
+
+
+_COUNTED = """
+import warnings
+import scipy.linalg  # its import enters a block, too
+from numba.core import errors
+
+entered = []
+enter = warnings.catch_warnings.__enter__
+warnings.catch_warnings.__enter__ = lambda self: entered.append(1) or enter(self)
+catch = errors.WarningsFixer.catch_warnings
+import coredispatch as cd
+
+assert cd.compile(lambda x: x.erf().softmax(0))(cd.linspace(-3, 3, 50000)).sum().isclose(cd.ones(()))
+assert cd.linspace(-3, 3, 50000).erf().shape == (50000,)
+assert errors.WarningsFixer.catch_warnings is catch
+print(len(entered))
+"""
+
+
+def test_the_filters_of_warnings_are_left_alone_while_kernels_are_compiled(tmp_path: Path) -> None:
+    """They are the process's: two threads that save and restore them leave those of one behind."""
+    environment = os.environ | {
+        cache_place.DIRECTORY_VARIABLE: str(tmp_path),
+        "COREDISPATCH_BACKGROUND": "0",
+    }
+    command = [sys.executable, "-c", _COUNTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "0", done.stderr
+    assert list(tmp_path.glob("elementwise.pointwise.erf*"))

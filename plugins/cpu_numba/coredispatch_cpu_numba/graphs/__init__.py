@@ -8,9 +8,11 @@ __all__ = ["compile_graph"]
 
 
 def _elsewhere(value: Any) -> bool:
-    """Whether a value, or a part of it, is not on the processor: on meta, where nothing is."""
+    """Whether a value, or a part of it, is no array of the processor's: on meta, or sparse."""
     if isinstance(value, (list, tuple)):
         return any(map(_elsewhere, value))
+    if getattr(value, "layout", "strided") != "strided":
+        return True
     device = getattr(value, "device", None)
     return device is not None and getattr(device, "type", "cpu") != "cpu"
 
