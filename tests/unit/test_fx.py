@@ -136,6 +136,16 @@ def test_wrap_and_concrete_args() -> None:
         traced(cd.ones(1), doubled_1=False)
 
 
+def test_a_wrapped_function_stays_whole_when_its_graph_is_traced_again() -> None:
+    traced = fx.symbolic_trace(lambda x: halved(x) + 1)
+    for module in (traced, copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        for program in (module, nn.Sequential(module, nn.ReLU())):
+            again = fx.symbolic_trace(program)
+            assert halved in [node.target for node in again.graph.nodes]
+        assert module(cd.ones(1)).item() == 1.5
+        assert module.forward.__globals__["halved_1"] is halved
+
+
 def test_concrete_args_of_every_kind() -> None:
     def scaled(x: Any, factor: Any = None) -> Any:
         return x if factor is None else x * factor

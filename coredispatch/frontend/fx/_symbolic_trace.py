@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from coredispatch.frontend.fx.graph_module import GraphModule
+from coredispatch.frontend.fx.graph_module import GENERATED, GraphModule
 from coredispatch.frontend.fx.node import has_side_effect
 from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase
 from coredispatch.frontend.nn import calling
@@ -362,6 +362,7 @@ class Tracer(TracerBase):
         original, tracer = Module.__call__, self
         undo: list[tuple[Any, str, Any]] = []
         seen: dict[str, Any] = {}
+        recorders: dict[int, Any] = {}  # by the function that is to be recorded whole
 
         def call(module: Module, *args: Any, **kwargs: Any) -> Any:
             plain = module._hooks is None and not calling.GLOBAL
@@ -376,12 +377,15 @@ class Tracer(TracerBase):
             else:
                 setattr(owner, name, value)
 
+        def put_recorder(owner: Any, name: str, function: Any) -> None:
+            put(owner, name, recorders.setdefault(id(function), self._recording(function)))
+
         put(Module, "__call__", call)
         put(Module, "__getattribute__", _reading(self, seen))
         for (_, name), space in _wrapped.items():
             found = space.get(name, getattr(sys.modules["builtins"], name, None))
             if found is not None:
-                put(space, name, self._recording(found))
+                put_recorder(space, name, found)
         for module in self.autowrap_modules:
             for name, value in list(vars(module).items()):
                 if callable(value) and not name.startswith("_"):
@@ -389,7 +393,11 @@ class Tracer(TracerBase):
         space = getattr(function, "__globals__", {})
         for name, value in list(space.items()):
             if any(value is wanted for wanted in self.autowrap_functions):
-                put(space, name, self._recording(value))
+                put_recorder(space, name, value)
+        for generated in list(GENERATED):
+            for name, value in list(generated.__globals__.items()):
+                if id(value) in recorders:
+                    put_recorder(generated.__globals__, name, value)
         token = _TRACING.set(_TRACING.get() + 1)
         try:
             yield

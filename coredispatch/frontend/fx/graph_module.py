@@ -6,6 +6,7 @@ import copy
 import itertools
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
@@ -13,8 +14,10 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, compile_code
 from coredispatch.graph.targets import package_name
 
-__all__ = ["GraphModule"]
+__all__ = ["GENERATED", "GraphModule"]
 
+#: the generated functions: each has global names of its own, which a tracer looks through
+GENERATED: WeakSet[Any] = WeakSet()
 _numbers = itertools.count()
 
 
@@ -77,6 +80,7 @@ class GraphModule(Module):
         self.__dict__["_code"] = generated.src
         name = f"<{type(self).__name__} {next(_numbers)}>"
         type(self).forward = compile_code(generated, name)  # type: ignore[method-assign]
+        GENERATED.add(type(self).forward)
         return generated
 
     def add_submodule(self, target: str, m: Module) -> bool:

@@ -219,8 +219,9 @@ warnings.catch_warnings.__enter__ = lambda self: entered.append(1) or enter(self
 catch = errors.WarningsFixer.catch_warnings
 import coredispatch as cd
 
-assert cd.compile(lambda x: x.erf().softmax(0))(cd.linspace(-3, 3, 50000)).sum().isclose(cd.ones(()))
-assert cd.linspace(-3, 3, 50000).erf().shape == (50000,)
+x = cd.linspace(-3, 3, 50000)
+assert cd.compile(lambda x: x.erf().softmax(0))(x).sum().isclose(cd.ones(()))
+assert x.erf().shape == x.shape
 assert errors.WarningsFixer.catch_warnings is catch
 print(len(entered))
 """
