@@ -302,7 +302,8 @@ class _Plan:
         """What the heuristic says is fastest, and the bytes that it needs."""
         preference = self._made("cublasLtMatmulPreferenceCreate")
         names = ("alignment_a", "alignment_b", "alignment_c", "alignment_d")
-        places = (*alignment[:3], alignment[2])
+        # Of what an epilogue reads nothing can be said: PyTorch says it of D, too.
+        places = (*alignment[:3], min(alignment[2], alignment[3] or _ALIGNED))
         values = dict(zip(names, places, strict=True)) | {"workspace": _WORKSPACE}
         self._set("cublasLtMatmulPreferenceSetAttribute", preference, _PREFERENCE, values)
         result, count = _Heuristic(), ctypes.c_int()

@@ -208,6 +208,8 @@ class CublasLt:
         assert chosen[0] == desc.value, "the algorithm is another product's"
         for pointer, aligned in zip((a, b, d), chosen[1:4], strict=True):
             assert pointer % aligned == 0, "a matrix is not aligned as was said"
+        for beside in (facts.get(8), facts.get(11)):  # PyTorch says of D what holds of a bias
+            assert not beside or beside % chosen[3] == 0, "a bias is not aligned as was said"
         assert size == WORKSPACE
         look(space, TYPES[3], size, 1, size)
         factor = TYPES[facts["types"][1]]

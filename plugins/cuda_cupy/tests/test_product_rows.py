@@ -124,6 +124,15 @@ def test_a_bias_that_lies_elsewhere_is_the_one_that_is_added(lt, on_host):
     cd.testing.assert_close(results[2] - results[0], cd.full((4, 8), 2.0))
 
 
+def test_a_bias_that_is_a_part_of_another_array(lt, on_host):
+    x, w, b = cd.randn(4, 8).half(), cd.randn(8, 8).half(), cd.randn(24).half()
+    near_half = close(cd.float16, 5)
+    for first in (0, 3, 8):
+        part = slice(first, first + 8)
+        on_host(lambda x, w, b, p=part: F.linear(x, w, b[p]), x, w, b, **near_half, launches=0)
+    assert epilogues(lt) == [BIAS] * 3
+
+
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[stand_in_library.CublasLt]:
     """A library that has no algorithm with a bias."""
