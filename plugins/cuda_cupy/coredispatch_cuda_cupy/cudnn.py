@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coredispatch.plugin import OutOfMemoryError
 from coredispatch_cuda_cupy import capture
 
 __all__ = ["Graphs", "Spec", "frontend", "settings", "spec_of"]
@@ -152,10 +153,16 @@ class Graphs:
             if where not in self.plans:
                 self.plans[where] = None
                 self.plans[where] = self._planned(describe, flags, chosen, handle, addresses)
-            plan = self.plans[where]
-            if plan is None:
-                return False
-            space = self.cupy.cuda.alloc(plan.workspace) if plan.workspace else None
+        except OutOfMemoryError:  # no refusal of cuDNN's: there may be memory the next time
+            self.plans.pop(where, None)
+            raise
+        except self.refusals:
+            return False
+        plan = self.plans.get(where)
+        if plan is None:
+            return False
+        space = self.cupy.cuda.alloc(plan.workspace) if plan.workspace else None
+        try:
             plan.run(addresses, 0 if space is None else int(space.ptr), handle)
         except self.refusals:
             self.plans[where] = None

@@ -139,6 +139,22 @@ def test_plans_are_timed_under_benchmark(dnn, on_host):
     assert dnn.calls[-1][1] is None
 
 
+def test_a_device_without_memory_for_a_workspace_is_no_refusal(dnn, on_host, stand_in):
+    x, w = cd.randn(2, 4, 9, 7).to("cuda"), cd.randn(8, 4, 3, 3).to("cuda")
+    F.conv2d(x, w)
+    calls(dnn)
+
+    def exhausted(size: int) -> Any:
+        raise cd.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stand_in.cupy.cuda, "alloc", exhausted)
+        with pytest.raises(cd.OutOfMemoryError):
+            F.conv2d(x, w)
+    F.conv2d(x, w)
+    assert calls(dnn) == ["conv_fprop"]
+
+
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[cudnn_stand_in.Frontend]:
     """A cuDNN that supports no gradient of a weight."""
