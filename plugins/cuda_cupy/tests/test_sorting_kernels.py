@@ -8,6 +8,7 @@ import pytest
 from numpy_stand_in import MACHINE
 
 import coredispatch as cd
+from coredispatch_cuda_cupy.cuda import sorting
 
 pytestmark = [
     pytest.mark.once,
@@ -161,6 +162,12 @@ def test_distinct_zeros_have_no_sign_and_runs_keep_theirs(on_host: Any) -> None:
 def test_distinct_slices_are_compared_as_before(on_host: Any) -> None:
     x = cd.tensor([[1, 2], [0, 1], [1, 2]])
     on_host(lambda x: cd.unique(x, dim=0, return_inverse=True), x, launches=None, meta=False)
+
+
+def test_lists_too_long_for_the_numbers_of_a_sort_are_rejected(stand_in, monkeypatch) -> None:
+    monkeypatch.setattr(sorting, "_LONGEST", 4)
+    unique_all = sorting.kernels(stand_in.cupy)["unique_all"]
+    assert unique_all(stand_in.cupy.zeros(5), None) is NotImplemented
 
 
 def test_gradients_go_back_to_where_elements_were(on_host: Any) -> None:

@@ -87,7 +87,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         return values, indices
 
     def unique_all(self: Any, dim: int | None) -> Any:
-        if dim is not None or not self.size or _order(self.dtype) is None:
+        if dim is not None or not 0 < self.size <= _LONGEST or _order(self.dtype) is None:
             return NotImplemented
         return runs.distinct(dense(cupy, self).reshape(-1), self.shape)
 
