@@ -119,6 +119,18 @@ def test_products_are_the_library_s(lt, on_host, out, second) -> None:
     assert with_bias[1] == (stand_in_library.BIAS if out is cd.bfloat16 else 1)
 
 
+def test_a_product_in_a_capture_leaves_nothing_to_later_ones(lt, on_host) -> None:
+    a, b = (x.to("cuda") for x in matrices(16, 16, 16))
+    rows, columns = cd.rand(16, 1), cd.rand(1, 16)
+    given = [a, b, rows.to("cuda"), columns.to("cuda")]
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        cd._scaled_mm(*given, out_dtype=cd.float32)
+    g.reset()
+    cd.full((64,), 9.0, device="cuda")
+    agrees(a.cpu(), b.cpu(), rows, columns, out_dtype=cd.float32)
+
+
 @pytest.mark.parametrize("sizes", [(3, 16, 5), (5, 7, 16), (16, 0, 16)], ids=str)
 def test_what_the_library_does_not_take_is_multiplied_in_float32(lt, on_host, sizes) -> None:
     a, b = matrices(*sizes)

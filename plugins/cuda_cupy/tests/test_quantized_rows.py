@@ -88,6 +88,20 @@ def test_layers_follow_each_other_without_a_wait(device):
     assert y.dequantize().device.type == "cuda"
 
 
+def test_a_layer_whose_first_call_is_on_another_stream(device):
+    x, w = activations(quant.quint8, 5, 20), weights(False, 20, 20)
+    wanted = quant.quantized_linear(x, w, None, 0.1, 90)
+    x, w = x.to("cuda"), w.to("cuda")
+    cd.cuda.synchronize()
+    MACHINE.delay()
+    with cd.cuda.stream(cd.cuda.Stream()):
+        first = quant.quantized_linear(x, w, None, 0.1, 90)
+    second = quant.quantized_linear(x, w, None, 0.1, 90)
+    for found in (second, first):
+        cd.cuda.synchronize() if found is first else None
+        assert cd.equal(quant.int_repr(found.cpu()), quant.int_repr(wanted))
+
+
 def test_what_else_there_is(device):
     x = activations(quant.quint8, 4, 6)
     same(lambda x: x.relu(), x)

@@ -33,10 +33,12 @@ _INT32 = np.iinfo(np.int32)
 def _parameters(x: QuantizedArray, weight: QuantizedArray, scale: float, zero_point: int) -> Any:
     """What becomes of sums: an empty result, and zero points, multipliers and shifts of channels.
 
-    The last are arrays of the device; those of the last call are kept with the weight.
+    The last are arrays of the device; those of the last call are kept with the weight, for the
+    stream that they were made on.
     """
     device = int(weight.data.device.id)
-    asked = (device, x.dtype, x.axis, x.scale, x.zero_point, scale, zero_point)
+    stream = import_module("cupy").cuda.get_current_stream()
+    asked = (device, stream.ptr, x.dtype, x.axis, x.scale, x.zero_point, scale, zero_point)
     known = weight.cache.get("cuda parameters")
     if x.axis is None and known is not None and known[0] == asked:
         return known[1]
@@ -49,7 +51,8 @@ def _parameters(x: QuantizedArray, weight: QuantizedArray, scale: float, zero_po
     arrays = [upload(np.array(np.broadcast_to(v, (n,)), np.int64)) for v in numbers]
     step = upload(np.array(np.broadcast_to(x.scale * np.asarray(weight.scale), (n,)), np.float64))
     made = blank, arrays, step
-    weight.cache["cuda parameters"] = asked, made
+    if not stream.is_capturing():  # else a replay writes them, into memory of the graph
+        weight.cache["cuda parameters"] = asked, made
     return made
 
 

@@ -15,6 +15,7 @@ from coredispatch_cuda_cupy import cublaslt
 from coredispatch_cuda_cupy.cublaslt import Matrix, Product, Products, alignment_of
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS, blocks, dense
 from coredispatch_cuda_cupy.cuda.loading import Family
+from coredispatch_cuda_cupy.sharing import is_for_all_streams
 
 __all__ = ["kernels"]
 
@@ -122,7 +123,7 @@ class _Maker:
         sizes = (groups * per, k, padded, per, columns, 128 * unsigned)
         self._by_warps("factor_rows", groups * per, (dense(self.cupy, weight), data, sums, *sizes))
         made = _Weight(data, sums, groups, per, columns, k, padded, 128 * unsigned)
-        if kept is not None:
+        if kept is not None and is_for_all_streams(self.cupy):
             kept[key] = made
         return made
 

@@ -18,6 +18,7 @@ from coredispatch_cuda_cupy import cublaslt
 from coredispatch_cuda_cupy.cublaslt import Matrix, Product, Products, alignment_of
 from coredispatch_cuda_cupy.cuda.eight_bits import EightBits, plain
 from coredispatch_cuda_cupy.cuda.layout import dense
+from coredispatch_cuda_cupy.sharing import is_for_all_streams
 
 __all__ = ["kernels"]
 
@@ -46,9 +47,16 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         details = cupy.cuda.runtime.getDeviceProperties(device)
         return (int(details["major"]), int(details["minor"])) >= _LEAST
 
-    @cache
+    ones: dict[int, Any] = {}
+
     def unscaled(device: int) -> Any:
-        return cupy.ones(1, np.float32)
+        """The scale 1, in the memory of the device."""
+        found = ones.get(device)
+        if found is None:
+            found = cupy.ones(1, np.float32)
+            if is_for_all_streams(cupy):
+                ones[device] = found
+        return found
 
     def _scaled_mm(
         self: Any, mat2: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any,
