@@ -22,6 +22,9 @@ class DeviceStream:
     keeps one state for each thread, and CuPy runs as many as fill the device. Dropout draws by
     Philox instead, whose numbers are a function of seed and offset on every device
     (:meth:`next_draw`).
+
+    The states are one array, which each draw reads and writes: a draw on another stream than the
+    last one waits for that, on the device.
     """
 
     def __init__(self, cupy: Any, seed: int) -> None:
@@ -29,6 +32,8 @@ class DeviceStream:
         self._seed = seed
         self._offset = 0
         self._made: Any = None
+        #: the stream of the last draw
+        self._stream: Any = None
         self._lock = threading.Lock()
 
     @property
@@ -47,9 +52,24 @@ class DeviceStream:
                         fix="draw a number with it before the capture",
                     )
                 self._made = self._cupy.random.default_rng(self._seed)
-            if graph is not None:
-                graph.generators.append(self._made)
+            if graph is None:
+                self._follow()
+            else:
+                graph.generators[id(self._made)] = self, self._made
             return self._made
+
+    def _follow(self) -> None:
+        stream, last = self._cupy.cuda.get_current_stream(), self._stream
+        self._stream = stream
+        if last is not None and last.ptr != stream.ptr:
+            event = self._cupy.cuda.Event(disable_timing=True)
+            event.record(last)
+            stream.wait_event(event)
+
+    def follow(self) -> None:
+        """Let the current stream, on which a graph draws next, wait for the last draw."""
+        with self._lock:
+            self._follow()
 
     def prepare(self) -> None:
         """Make the states now, where a capture is to draw with them."""
@@ -85,7 +105,7 @@ class DeviceStream:
         offset = self._offset.to_bytes(_OFFSET, "little")
         if self._made is None:
             return offset
-        return offset + bytes(self._cupy.asnumpy(self._made.bit_generator._state).tobytes())
+        return offset + bytes(self._cupy.asnumpy(self._generator.bit_generator._state).tobytes())
 
     def restore(self, state: bytes) -> None:
         """Go on from where :meth:`state` was taken.

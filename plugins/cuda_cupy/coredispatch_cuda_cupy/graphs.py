@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from coredispatch.plugin import ArgumentError, Device, OpError, default_generator
-from coredispatch_cuda_cupy import capture, device_checks
+from coredispatch_cuda_cupy import capture, device_checks, division
 from coredispatch_cuda_cupy.generator import DeviceStream
 from coredispatch_cuda_cupy.memory import Allocator
 
@@ -68,8 +68,10 @@ class CapturedGraph:
         self.handle: tuple[int, int] | None = None
         self._graph: Any = None
         self._stream: Any = None
-        #: random streams that draw in it: their states are on the device, and replays move them on
-        self.generators: list[Any] = []
+        #: by id random streams that draw in it, and CuPy's generators, whose states replays move on
+        self.generators: dict[int, tuple[DeviceStream, Any]] = {}
+        #: page-locked arrays that replays read and write
+        self.kept: list[Any] = []
         self._memory = ExitStack()
 
     def begin(self, handle: tuple[int, int] | None) -> None:
@@ -92,6 +94,7 @@ class CapturedGraph:
                 fix="make a CUDAGraph for each capture",
             )
         device_checks.flag(self.cupy, "a captured graph")  # its memory is to outlive the graph
+        division.prepare(self.cupy)
         default = default_generator(Device("cuda", int(cuda.runtime.getDevice())))
         default.stream(lambda seed: DeviceStream(self.cupy, seed)).prepare()
         self.handle = self.pools.handle() if handle is None else handle
@@ -123,6 +126,8 @@ class CapturedGraph:
                 fix="capture with cd.cuda.graph(g) first",
             )
         device_checks.flag(self.cupy, "a captured graph")  # kernels in it may write to the flag
+        for drawn, _ in self.generators.values():
+            drawn.follow()
         self._graph.launch()
 
     def text(self) -> str:
@@ -135,6 +140,7 @@ class CapturedGraph:
         """Forget what was captured, and let go of its memory."""
         self._graph = None
         self.generators.clear()
+        self.kept.clear()
         self._forget_pool()
 
     def _forget_pool(self) -> None:

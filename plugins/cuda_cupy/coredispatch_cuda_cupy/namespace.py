@@ -92,7 +92,14 @@ class Namespace:
         return found
 
     def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-        """``x`` as an array of ``dtype``; a new one where ``copy`` is True."""
+        """``x`` as an array of ``dtype``; a new one where ``copy`` is True.
+
+        A number is written by a kernel that is given it: a copy from the host would need memory
+        that lives as long as a captured graph.
+        """
+        if isinstance(x, (bool, int, float, complex)):
+            checked = np.array(x, dtype)  # raises OverflowError where it does not fit
+            return self._cupy.full((), x, checked.dtype)
         out = self._cupy.asarray(x, dtype=dtype)
         return out.copy() if copy and out is x else out
 
@@ -120,7 +127,7 @@ class Namespace:
 
         def words(x: Any) -> Any:
             if isinstance(x, (int, float)) and not isinstance(x, bool):
-                x = self._cupy.asarray(x, dtype=dtype)
+                x = self.asarray(x, dtype=dtype)
             return x.view("uint16") if _is_bfloat16(x) else x
 
         return function(*map(words, args), **kwargs).view(dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import ArgumentError, Backend, OpError
-from coredispatch_cuda_cupy import cudnn, device_checks
+from coredispatch_cuda_cupy import capture, cudnn, device_checks
 from coredispatch_cuda_cupy.cuda.eight_bits import plain
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
@@ -269,17 +269,34 @@ class Runtime(Backend):
         From page-locked memory the driver makes it on the current stream; that is waited for
         unless ``non_blocking``. A small array from elsewhere is staged in page-locked memory by
         CuPy, and nothing waits; of a large one the driver copies, and waits for, part after part.
+
+        A graph that is captured makes the copy at each replay, and keeps the page-locked array. One
+        number from elsewhere becomes a constant of the graph; for more :class:`OpError` is raised.
         """
         if array.dtype.names is not None:
             return self.from_host(plain(array), non_blocking).view(array.dtype)
         pinned = self.pinned.holds(array)
+        graph = capture.current()
+        if graph is not None and not pinned and array.size == 1:
+            value = array.item()
+            value = float(value) if array.dtype.name == "bfloat16" else value
+            return self.cupy.full(array.shape, value, array.dtype)
+        if graph is not None and not pinned and array.size:
+            raise OpError(
+                "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU "
+                "tensor is pinned.",
+                fix="make the tensor before the capture, or pin_memory() and non_blocking=True",
+            )
         if not pinned and array.nbytes < _STAGED:
             return self.cupy.asarray(array)
         made = self.cupy.empty(array.shape, array.dtype)
         stream = self.cupy.cuda.get_current_stream()
-        made.set(array, stream)
+        if pinned:  # as `set` does, which refuses it during a capture
+            made.data.copy_from_host_async(array.ctypes.data, array.nbytes, stream)
+        else:
+            made.set(array, stream)
         if pinned and non_blocking:
-            self.pinned.until(self._mark(stream), array)
+            self._keep(array, stream)
         elif pinned:
             stream.synchronize()
         return made
@@ -292,9 +309,7 @@ class Runtime(Backend):
         with raw.device:
             made = self.pinned.empty(raw.shape, np.dtype(raw.dtype))
             if raw.size:
-                stream = self.cupy.cuda.get_current_stream()
-                plain(raw).get(stream=stream, out=plain(made), blocking=False)
-                self.pinned.until(self._mark(stream), made)
+                self._write_later(raw, made)
         return made
 
     def read_later(self, raw: Any, array: Any) -> bool:
@@ -306,10 +321,24 @@ class Runtime(Backend):
         if not same or not array.flags.c_contiguous or not self.pinned.holds(array):
             return False
         with raw.device:
-            stream = self.cupy.cuda.get_current_stream()
-            plain(raw).get(stream=stream, out=plain(array), blocking=False)
-            self.pinned.until(self._mark(stream), array)
+            self._write_later(raw, array)
         return True
+
+    def _write_later(self, raw: Any, array: Any) -> None:
+        """Have the current stream write ``raw`` into a page-locked array, also in a graph."""
+        stream = self.cupy.cuda.get_current_stream()
+        raw = plain(raw)
+        raw = raw if raw.flags.c_contiguous else raw.copy()
+        raw.data.copy_to_host_async(array.ctypes.data, array.nbytes, stream)
+        self._keep(array, stream)
+
+    def _keep(self, array: Any, stream: Any) -> None:
+        """Keep a page-locked array for a copy on a stream, or for all replays of one."""
+        graph = capture.current()
+        if graph is None:
+            self.pinned.until(self._mark(stream), array)
+        else:
+            graph.kept.append(array)
 
     def between_devices(self, raw: Any, index: int) -> Any:
         """A copy on device ``index``, the current one; nothing waits but the two streams."""

@@ -94,8 +94,18 @@ class MemoryPointer:
 
     def copy_from_device_async(self, source: MemoryPointer, size: int, stream: Any = None) -> None:
         """Bytes of this device or another, in the order of the stream."""
+        self._copied(_Copy(self, source, size), stream)
+
+    def copy_from_host_async(self, mem: int, size: int, stream: Any = None) -> None:
+        """Bytes of pinned memory, in the order of the stream."""
+        self._copied(_Copy(self, _Host(mem, size), size), stream)
+
+    def copy_to_host_async(self, mem: int, size: int, stream: Any = None) -> None:
+        """Bytes to pinned memory, in the order of the stream."""
+        self._copied(_Copy(_Host(mem, size), self, size), stream)
+
+    def _copied(self, copy: _Copy, stream: Any) -> None:
         stream = current_stream() if stream is None else stream
-        copy = _Copy(self, source, size)
         if stream.graph is not None:
             stream.graph.calls.append(copy)
             return
@@ -104,12 +114,27 @@ class MemoryPointer:
         stream.queue.put(copy.run)
 
 
+class _Host:
+    """Bytes of pinned memory, which have no twin: what reads them early reads what is there."""
+
+    def __init__(self, place: int, size: int) -> None:
+        start, block = next((s, b) for s, b in _pinned.items() if s <= place < s + b.nbytes)
+        self.real = np.ndarray(size, np.uint8, block, place - start)
+
+    @property
+    def twin(self) -> np.ndarray:
+        return self.real.copy()
+
+
 class _Copy:
     """Bytes from one place to another, without keeping either."""
 
-    def __init__(self, target: MemoryPointer, source: MemoryPointer, size: int) -> None:
-        self.parts = []
+    def __init__(self, target: Any, source: Any, size: int) -> None:
+        self.parts: list[tuple[Any, slice]] = []
         for pointer in (target, source):
+            if isinstance(pointer, _Host):
+                self.parts.append((pointer, slice(None)))
+                continue
             buffer = MACHINE.buffers[pointer.mem.ptr]
             start = pointer.ptr - buffer.ptr
             self.parts.append((buffer, slice(start, start + size)))

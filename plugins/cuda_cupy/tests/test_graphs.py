@@ -164,6 +164,88 @@ def test_random_numbers_go_on_from_replay_to_replay(on_host):
     assert len({str(pair[0]) for pair in found}) == len({str(pair[1]) for pair in found}) == 3
 
 
+def test_draws_on_several_streams_follow_each_other(stand_in):
+    seen = []
+    for several in (False, True):
+        own = cd.Generator("cuda").manual_seed(3)
+        cd.rand(1, device="cuda", generator=own)
+        cd.cuda.synchronize()
+        MACHINE.delay()
+        streams = [cd.cuda.Stream() if several else None for _ in range(2)]
+        drawn = []
+        for stream in streams:
+            with cd.cuda.stream(stream):
+                drawn.append(cd.rand(4, device="cuda", generator=own))
+        for stream, x in reversed(list(zip(streams, drawn))):
+            with cd.cuda.stream(stream):
+                seen.append(x.tolist())
+    assert seen[:2] == seen[2:]
+
+
+def test_a_replay_draws_after_what_was_drawn_on_another_stream(stand_in):
+    own = cd.Generator("cuda").manual_seed(3)
+    expected = [cd.rand(4, device="cuda", generator=own).tolist() for _ in range(3)]
+    own.manual_seed(3)
+    first = cd.rand(4, device="cuda", generator=own)
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        z = cd.rand(4, device="cuda", generator=own)
+    MACHINE.delay()
+    with cd.cuda.stream(cd.cuda.Stream()):
+        second = cd.rand(4, device="cuda", generator=own)
+    g.replay()
+    assert z.tolist() == expected[2]
+    cd.cuda.synchronize()
+    assert [first.tolist(), second.tolist()] == expected[:2]
+
+
+def test_a_graph_copies_from_and_to_pinned_memory_at_each_replay(stand_in):
+    source, target = cd.tensor([1.0, 2.0]).pin_memory(), cd.zeros(2).pin_memory()
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        target.copy_(source.to("cuda", non_blocking=True) * 2, non_blocking=True)
+    MACHINE.delay()
+    for values in ([3.0, 4.0], [5.0, 6.0]):
+        source.copy_(cd.tensor(values))
+        g.replay()
+        cd.cuda.synchronize()
+        assert target.tolist() == [2 * v for v in values]
+
+
+def test_other_memory_of_the_host_is_not_captured_but_for_one_number(stand_in):
+    x, one = cd.ones(3, device="cuda"), cd.tensor(4.0)
+    with pytest.raises(RuntimeError, match="unless the CPU tensor is pinned"):
+        with cd.cuda.graph(cd.cuda.CUDAGraph()):
+            cd.tensor([1.0, 2.0], device="cuda")
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y = x * one + cd.tensor(2, device="cuda")
+    g.replay()
+    assert y.tolist() == [6] * 3
+
+
+def test_numbers_are_no_copies_of_the_hosts_memory(stand_in):
+    x = cd.tensor([-1.0, 2.0], device="cuda")
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y = cd.where(x > 0, 1.0, 0.5)
+    g.replay()
+    assert y.tolist() == [0.5, 1]
+
+
+def test_the_first_integer_division_may_be_in_a_capture(stand_in):
+    x, by = cd.tensor([7, 8], device="cuda"), cd.tensor([2, 4], device="cuda")
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        y = x // by
+    g.replay()
+    assert y.tolist() == [3, 2]
+    by.zero_()
+    g.replay()
+    with pytest.raises(ZeroDivisionError):
+        y.tolist()
+
+
 def test_what_waits_cannot_be_captured_and_the_device_goes_on(stand_in):
     x = cd.ones(2, device="cuda")
     for wait in (lambda: x.sum().item(), lambda: x.cpu(), cd.cuda.synchronize, lambda: x.nonzero()):
