@@ -129,6 +129,10 @@ static unsigned int __match_any_sync(unsigned int, unsigned int value) {
     wait_at(AT_WARP);
     return same;
 }
+// Whether a lane of a warp has something other than 0.
+static int __any_sync(unsigned int, int value) {
+    return __match_any_sync(0xffffffffu, value != 0) != 0xffffffffu || value != 0;
+}
 // The sum of the products of four signed bytes each, and `sum`.
 static int __dp4a(int a, int b, int sum) {
     for (int k = 0; k < 32; k += 8) sum += (signed char)(a >> k) * (signed char)(b >> k);

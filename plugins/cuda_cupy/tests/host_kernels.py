@@ -164,6 +164,8 @@ def raw_module(folder: Path, codes: list[str], known: Library | None = None) -> 
             kernel, library = self.kernels[name], self.library
 
             def run(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
+                # What a device refuses as an invalid configuration.
+                assert 1 <= grid[0] < 2**31 and 1 <= block[0] <= 1024, (name, grid, block)
                 launch(lambda found: library.launch(kernel, grid[0], block[0], found), args)
 
             return run

@@ -159,9 +159,42 @@ def test_distinct_zeros_have_no_sign_and_runs_keep_theirs(on_host: Any) -> None:
     assert cd.signbit(cd.unique_consecutive(x).cpu()[0])
 
 
-def test_distinct_slices_are_compared_as_before(on_host: Any) -> None:
-    x = cd.tensor([[1, 2], [0, 1], [1, 2]])
-    on_host(lambda x: cd.unique(x, dim=0, return_inverse=True), x, launches=None, meta=False)
+@pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE], ids=str)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_distinct_slices(on_host: Any, dim: int, dtype: Any) -> None:
+    for shape in ((1, 1, 1), (9, 5, 2), (70, 3, 1), (2, 66, 2), (3, 40)):
+        if dim >= len(shape):
+            continue
+        x = (without_nan(mixed(shape, dtype)) > 0).to(dtype)
+        for turned in (x, x.transpose(0, -1)):
+            options = {"dim": dim, "return_inverse": True, "return_counts": True}
+            on_host(lambda x, o=options: cd.unique(x, **o), turned, launches=None, meta=False)
+            on_host(
+                lambda x, o=options: cd.unique_consecutive(x, **o), turned, launches=5, meta=False
+            )
+
+
+def test_slices_are_in_the_order_of_their_elements(on_host: Any) -> None:
+    x = without_nan(mixed((50, 3), cd.float32))
+    # Six merges, then marks, their sum, numbers, lengths, slices.
+    on_host(lambda x: cd.unique(x, dim=0), x, launches=6 + 5, meta=False)
+    on_host(lambda x: cd.unique(x, dim=1), x, launches=2 + 5, meta=False)
+
+
+def test_a_slice_with_nan_is_a_run_of_its_own_and_zeros_have_no_sign(on_host: Any) -> None:
+    nan = float("nan")
+    x = cd.tensor([[nan, 1.0], [-0.0, 2.0], [nan, 1.0], [0.0, 2.0]]).to("cuda")
+    values, inverse, counts = cd.unique(x, dim=0, return_inverse=True, return_counts=True)
+    assert inverse.tolist() == [1, 0, 2, 0] and counts.tolist() == [2, 1, 1]
+    assert not cd.signbit(values.cpu()[0, 0])
+    assert cd.signbit(cd.unique_consecutive(x, dim=0).cpu()[1, 0])
+
+
+def test_distinct_slices_wait_once(on_host: Any) -> None:
+    x = cd.tensor([[1, 2], [0, 1], [1, 2]]).to("cuda")
+    MACHINE.syncs.clear()
+    assert cd.unique(x, dim=0).shape == (2, 2)
+    assert len(MACHINE.syncs) == 1
 
 
 def test_lists_too_long_for_the_numbers_of_a_sort_are_rejected(stand_in, monkeypatch) -> None:

@@ -380,3 +380,91 @@ extern "C" __global__ void run_lengths(const i64* starts, i64* lengths, i64 runs
     for (Each r(runs); r.more(); r.next())
         lengths[r] = (r + 1 < runs ? starts[r + 1] : n) - starts[r];
 }
+
+// ---- slices along a dimension -------------------------------------------------------------------
+
+// The n slices of a contiguous (outer, n, inner), compared by their elements one after the other.
+struct Slices {
+    const E* x;
+    i64 outer, n, inner;
+    Order order;
+
+    __device__ i64 columns() const { return outer * inner; }
+    __device__ E element(i64 slice, i64 column) const {
+        i64 o = quotient(column, inner);
+        return x[(o * n + slice) * inner + column - o * inner];
+    }
+    __device__ bool comes_before(i64 a, i64 b) const {
+        for (i64 c = 0; c < columns(); c++) {
+            E first = order.of(element(a, c)), second = order.of(element(b, c));
+            if (first != second) return first < second;
+        }
+        return false;
+    }
+};
+
+// Runs of `width` slices in order become runs of twice as many: each slice looks for its place in
+// the other run. Of equal ones those of the first run come first.
+extern "C" __global__ void merge_slices(
+    const E* x, const i64* from, i64* to, i64 outer, i64 n, i64 inner, i64 kind, i64 infinity,
+    i64 width) {
+    Slices slices{x, outer, n, inner, {kind, infinity, 0}};
+    for (Each i(n); i.more(); i.next()) {
+        i64 start = quotient(i, 2 * width) * 2 * width, own = from[i];
+        i64 middle = start + width < n ? start + width : n;
+        i64 end = middle + width < n ? middle + width : n;
+        bool first = i < middle;
+        i64 low = first ? middle : start, high = first ? end : middle;
+        while (low < high) {
+            i64 at = (low + high) / 2, other = from[at];
+            bool before = first ? slices.comes_before(other, own) : !slices.comes_before(own, other);
+            if (before)
+                low = at + 1;
+            else
+                high = at;
+        }
+        to[i + low - middle] = own;
+    }
+}
+// 1 where a run of equal slices begins, in the order that `order` says or as they lie. A warp
+// compares a slice with the one before it; one with a NaN is a run of its own.
+extern "C" __global__ void __launch_bounds__(256) mark_slices(
+    const E* x, const i64* order, i64* marks, i64 outer, i64 n, i64 inner, i64 kind, i64 infinity) {
+    Slices slices{x, outer, n, inner, {kind, infinity, 0}};
+    i64 lane = threadIdx.x % 32;
+    for (i64 k = (i64)blockIdx.x * WARPS + threadIdx.x / 32; k < n; k += (i64)gridDim.x * WARPS) {
+        bool begins = k == 0;
+        i64 own = order ? order[k] : k, last = begins ? 0 : order ? order[k - 1] : k - 1;
+        for (i64 first = 0; !begins && first < slices.columns(); first += 32) {
+            bool differs = false;
+            if (first + lane < slices.columns()) {
+                E a = slices.element(own, first + lane), b = slices.element(last, first + lane);
+                differs = slices.order.is_nan(a) || slices.order.of(a) != slices.order.of(b);
+            }
+            begins = __any_sync(0xffffffffu, differs);
+        }
+        if (lane == 0) marks[k] = begins;
+    }
+}
+// Of each run its first slice and where it starts, and for each slice the number of its run.
+extern "C" __global__ void number_slices(
+    const i64* order, const i64* numbers, i64* chosen, i64* starts, i64* inverse, i64 n) {
+    for (Each k(n); k.more(); k.next()) {
+        i64 run = numbers[k] - 1, own = order ? order[k] : (i64)k;
+        inverse[own] = run;
+        if (k && numbers[k - 1] - 1 == run) continue;
+        chosen[run] = own;
+        starts[run] = k;
+    }
+}
+// values (outer, runs, inner), the chosen slices; zeros lose their sign where that is asked for.
+extern "C" __global__ void take_slices(
+    const E* x, const i64* chosen, E* values, i64 outer, i64 n, i64 inner, i64 runs, i64 kind,
+    i64 unsigned_zeros) {
+    for (Each i(outer * runs * inner); i.more(); i.next()) {
+        i64 row = quotient(i, inner), o = quotient(row, runs);
+        E element = x[(o * n + chosen[row - o * runs]) * inner + i - row * inner];
+        bool zero = unsigned_zeros && kind == 2 && (E)(element & (E)~Order::TOP) == 0;
+        values[i] = zero ? (E)0 : element;
+    }
+}

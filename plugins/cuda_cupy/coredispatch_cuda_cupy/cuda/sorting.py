@@ -3,8 +3,8 @@
 Short lines are sorted by a warp or a block. A long one is cut into tiles: of each byte, from the
 lowest to the highest, the digits are counted, the counts summed up, and the elements moved (radix
 sort). The first k of a long line are found by their bound, digit by digit from the highest, moved
-to the front in their order, and sorted. Everything is stable and nothing waits, but for the number
-of distinct elements.
+to the front in their order, and sorted. Slices are merged in runs that become twice as long each
+time. Everything is stable and nothing waits, but for the number of distinct elements or slices.
 """
 
 from __future__ import annotations
@@ -86,14 +86,26 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
             first(dense(cupy, self), values, indices, around, k, bool(largest))
         return values, indices
 
+    def slices(self: Any, dim: int, distinct: bool) -> Any:
+        around = along(self.shape, dim)
+        if around is None:
+            return NotImplemented
+        return runs.of_slices(dense(cupy, self), dim % self.ndim, around, distinct)
+
     def unique_all(self: Any, dim: int | None) -> Any:
-        if dim is not None or not 0 < self.size <= _LONGEST or _order(self.dtype) is None:
+        if not self.size or _order(self.dtype) is None:
+            return NotImplemented
+        if dim is not None:
+            return slices(self, dim, True)
+        if self.size > _LONGEST:
             return NotImplemented
         return runs.distinct(dense(cupy, self).reshape(-1), self.shape)
 
     def unique_runs(self: Any, dim: int | None) -> Any:
-        if dim is not None or not self.size or _order(self.dtype) is None:
+        if not self.size or _order(self.dtype) is None:
             return NotImplemented
+        if dim is not None:
+            return slices(self, dim, False)
         return runs.of(dense(cupy, self).reshape(-1), 0, self.shape)
 
     return {"sort": sort, "topk": topk, "unique_all": unique_all, "unique_runs": unique_runs}
@@ -216,7 +228,7 @@ class _Sorter:
 
 
 class _Runs:
-    """Distinct elements as the runs of a sorted list."""
+    """Distinct elements, or slices along a dimension, as the runs of a sorted list."""
 
     def __init__(self, cupy: Any, sorter: _Sorter) -> None:
         self.cupy, self.sorter = cupy, sorter
@@ -241,6 +253,40 @@ class _Runs:
         launch("write_runs", size, grid, 256, (x, order, numbers, values, starts, inverse, n, kind))
         launch("run_lengths", size, blocks(count), 256, (starts, lengths, count, n))
         return values, inverse, lengths
+
+    def of_slices(
+        self, x: Any, dim: int, around: tuple[int, int, int], distinct: bool
+    ) -> tuple[Any, Any, Any]:
+        """Slices, numbers and lengths of the runs of equal slices along a dimension.
+
+        With ``distinct`` they are sorted first.
+        """
+        cupy, launch, size = self.cupy, self.sorter.launch, x.dtype.itemsize
+        n, how = around[1], _required(x.dtype)
+        order = self._sorted_slices(x, around) if distinct else 0
+        numbers = cupy.empty(n, "int64")
+        grid = min(-(-n // _WARPS), MOST_BLOCKS)
+        launch("mark_slices", size, grid, _THREADS, (x, order, numbers, *around, *how))
+        numbers = scan_rows(cupy, self.scans, "cumsum", numbers, (1, n, 1))[0]
+        count = int(numbers[-1])  # waits: the sizes of the results are for the host to know
+        chosen, starts, lengths = (cupy.empty(count, "int64") for _ in range(3))
+        inverse = cupy.empty(n, "int64")
+        launch("number_slices", size, blocks(n), 256, (order, numbers, chosen, starts, inverse, n))
+        launch("run_lengths", size, blocks(count), 256, (starts, lengths, count, n))
+        values = cupy.empty((*x.shape[:dim], count, *x.shape[dim + 1 :]), x.dtype)
+        given = (x, chosen, values, *around, count, how[0], int(distinct))
+        launch("take_slices", size, blocks(values.size), 256, given)
+        return values, inverse, lengths
+
+    def _sorted_slices(self, x: Any, around: tuple[int, int, int]) -> Any:
+        """The order of slices, of which equal ones stay as they are."""
+        n, width = around[1], 1
+        order, other = self.cupy.arange(n, dtype="int64"), self.cupy.empty(n, "int64")
+        while width < n:
+            given = (x, order, other, *around, *_required(x.dtype), width)
+            self.sorter.launch("merge_slices", x.dtype.itemsize, blocks(n), 256, given)
+            order, other, width = other, order, 2 * width
+        return order
 
 
 def _required(dtype: Any) -> tuple[int, int]:
