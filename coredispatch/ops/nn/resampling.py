@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import require_one_of
+from coredispatch.ops.support.rules import require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import composite
@@ -376,13 +376,80 @@ def _filter(
 def _(
     grad, input_shape, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
 ):
+    options = size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+    return interpolate_backward(grad, input_shape, *options)
+
+
+def _backward_shape(grad_output: Any, input_shape: Any, size: Any, factor: Any, *_: Any) -> Ints:
+    wanted = (*input_shape[:2], *_new_sizes(input_shape, size, factor)[0])
+    if tuple(grad_output.shape) != wanted:
+        raise ShapeError(
+            f"a gradient of shape {tuple(grad_output.shape)} does not fit a result of shape "
+            f"{wanted}",
+            fix="give the gradient of the resampled images",
+        )
+    return tuple(input_shape)
+
+
+def _backward_reference(grad_output: Any, input_shape: Any, *options: Any) -> Any:
+    """The products with the matrix of the resampling, whose columns are the images of units."""
+    x = grad_output
+    sizes, factors = _new_sizes(input_shape, *options[:2])
+    for i, (source, target, factor) in enumerate(zip(input_shape[2:], sizes, factors), 2):
+        mode = {**dict.fromkeys(_LINEAR, "linear")}.get(options[2], options[2])
+        flat = mode in ("bicubic", "lanczos") or options[5]  # these take two dimensions
+        factor = None if options[4] else factor
+        units = np.eye(source)[:, None, :, None] if flat else np.eye(source)[:, None]
+        if factor is None:
+            along: tuple[Any, Any] = ((target, 1) if flat else (target,), None)
+        else:
+            along = (None, (factor, 1) if flat else (factor,))
+        mode = "bilinear" if flat and mode == "linear" else mode
+        images = _interpolate_reference(units, *along, mode, options[3], None, options[5])
+        x = np.moveaxis(np.moveaxis(x, i, -1) @ images.reshape(source, target).T, -1, i)
+    return x
+
+
+def _backward_samples(make: Any) -> Iterator[Sample]:
+    """Gradients of the samples of :func:`interpolate`."""
+    for sample in _interpolate_samples(make):
+        given = dict(zip(("input", "size", "scale_factor"), sample.args)) | sample.kwargs
+        shape = tuple(given["input"].shape)
+        options = given.get("size"), given.get("scale_factor")
+        mode, corners = given.get("mode", "nearest"), given.get("align_corners")
+        sizes, _ = _new_sizes(shape, *options)
+        rest = mode, corners, None, given.get("antialias", False)
+        if mode != "area":
+            yield Sample(make((*shape[:2], *sizes)), shape, *options, *rest)
+
+
+@composite(
+    out=_backward_shape,
+    dtype=same,
+    reference=_backward_reference,
+    samples=_backward_samples,
+    dtypes="float",
+    namespace=(),
+)
+def interpolate_backward(
+    grad_output: Tensor,
+    input_shape: IntList,
+    size: object,
+    scale_factor: object,
+    mode: str,
+    align_corners: bool | None,
+    recompute_scale_factor: bool | None,
+    antialias: bool,
+) -> Tensor:
+    """Gradient of :func:`interpolate`."""
     sizes, factors = _new_sizes(input_shape, size, scale_factor)
     if mode == "area":
-        return lazy.adaptive_avg_pool_backward(grad, input_shape, sizes)
+        return lazy.adaptive_avg_pool_backward(grad_output, input_shape, sizes)
     if recompute_scale_factor:
         factors = [None] * len(sizes)
     # The same numbers as in the forward pass, which kept none: they follow from the sizes.
-    x, corners = wide(grad) if mode in _SMOOTH else grad, bool(align_corners)
+    x = wide(grad_output) if mode in _SMOOTH else grad_output
+    corners = bool(align_corners)
     for dim, (target, factor) in reversed(list(enumerate(zip(sizes, factors), 2))):
         source = input_shape[dim]
         if antialias:
@@ -390,7 +457,7 @@ def _(
             x = x.transpose(dim, -1).matmul(shares).transpose(dim, -1)
         else:
             x = _spread(x, dim, source, _taps(x, source, target, factor, mode, corners))
-    return narrow(x, grad)
+    return narrow(x, grad_output)
 
 
 def _spread(

@@ -30,6 +30,7 @@ from coredispatch_cpu_numba.kernels.nn import (
     recurrent,
     recurrent_bfloat16,
     requantized,
+    resampling,
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
 from coredispatch_cpu_numba.kernels.reduction import scans, sorting, sums
@@ -51,6 +52,7 @@ MODULES = (
     dense,
     bfloat16,
     grids,
+    resampling,
     ctc,
     incomplete_gamma,
     scans,
