@@ -43,7 +43,6 @@ __all__ = [
     "vector_bytes",
 ]
 
-_BLOCK = 16  # elements of a row that packing reads at once
 _ROWS = 8  # rows that it reads at once
 _WORD = ir.IntType(64)
 _FLOAT, _DOUBLE, _INT = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
@@ -347,6 +346,7 @@ def pair_packer(turned: bool) -> Any:
     """
     width = panel_width("E")
     zero = np.uint16(0)
+    turn, side = turner("E")
 
     @compiled()
     def pack(matrix, at, row, depth, columns, packed, packed_at):
@@ -361,9 +361,15 @@ def pair_packer(turned: bool) -> Any:
                 fill(whole, zero)
             if turned:
                 words = array_at(address_of(whole), width * pairs, np.uint32)
-                for start in range(0, depth // 2, _BLOCK):
-                    stop = min(depth // 2, start + _BLOCK)
-                    for j in range(used):
+                for start in range(0, depth // 2, side):
+                    stop = min(depth // 2, start + side)
+                    squares = used // side * side if stop - start == side else 0
+                    for j in range(0, squares, side):
+                        turn(
+                            address_of(matrix) + 2 * (at + (first + j) * row + 2 * start), 2 * row,
+                            address_of(words) + 4 * (start * width + j), 4 * width,
+                        )  # fmt: skip
+                    for j in range(squares, used):
                         line = at + (first + j) * row
                         source = array_at(
                             address_of(part(matrix, line, line + depth)), depth // 2, np.uint32

@@ -20,14 +20,12 @@ from coredispatch_cpu_numba.loops.nn import recurrent
 
 pytestmark = pytest.mark.once
 
-BLOCKS = {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}
-
 
 @pytest.mark.parametrize(
     ("kernel", "loop", "names"),
     [
-        (products_kernel, products, BLOCKS),
-        (products_bfloat16_kernel, products_bfloat16, BLOCKS),
+        (products_kernel, products, {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}),
+        (products_bfloat16_kernel, products_bfloat16, {"_DEPTH": "DEPTH"}),
         (products_bfloat16_kernel, products_amx, {"_TILE_ROWS": "ROWS", "_TILE_DEPTH": "DEPTH"}),
         (products_bfloat16_kernel, tile_panels, {"_PANEL": "LINES", "_DEEP": "DEEP"}),
         (conv_bfloat16, tile_panels, {"_LINES": "LINES", "_DEEP": "DEEP"}),

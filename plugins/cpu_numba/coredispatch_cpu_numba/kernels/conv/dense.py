@@ -22,6 +22,7 @@ from coredispatch_cpu_numba.arrays import FLOATS, constant
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.conv import general
 from coredispatch_cpu_numba.kernels.conv.plans import Convolution, Three, phases_of
+from coredispatch_cpu_numba.kernels.linalg.products import shared
 
 __all__ = [
     "KERNELS",
@@ -40,7 +41,8 @@ PRIORITY = 12  # above the general loops
 _LEAST = 64
 _SPLIT = 1 << 19  # multiplications
 _SPLIT_LAYING = 1 << 14  # elements
-_ROWS, _FEW, _DEPTH, _WIDTH, _CHANNELS = 64, 16, 256, 32, 64  # as in the loops; a panel at most
+_DEPTH, _CHANNELS = 256, 64  # as in the loops
+_WIDTH, _SIDE = 32, 16  # of the widest panel, and of the largest square that is transposed
 _lay, _pack, _part_channels, _upstream, _fold = (
     Loop("conv.dense", name, _SPLIT_LAYING)
     for name in ("lay", "pack", "part_channels", "upstream", "fold")
@@ -208,12 +210,6 @@ def _parts(count: int) -> int:
     return -(-count // (4 * thread_count.wanted)) if thread_count.wanted > 1 else count
 
 
-def _tall(rows: int, least: int) -> int:
-    """Rows of a block, so that threads find enough to do."""
-    parts = 4 * thread_count.wanted if thread_count.wanted > 1 else 1
-    return min(_ROWS, -(-rows // (parts * least)) * least)
-
-
 def _lay_out(
     t: Tables, x: np.ndarray, images: int, run: Callable[..., None], empty: Callable[..., Any]
 ) -> np.ndarray:
@@ -255,11 +251,10 @@ def correlate(
     pitched = empty(c.images * c.groups * t.spatial * (t.made + _WIDTH), own)
     for phase in t.phases:
         total = c.images * len(phase.reads)
-        tall = _tall(total, _FEW)
-        count = c.groups * -(-total // tall)
-        run(_product, own, t.work * c.images * c.groups, count, laid, phase.reads, t.room,
-            phase.slices, packed, length, level, pitched, phase.writes, t.spatial, c.groups, t.made,
-            total, tall, grain=_parts(count))  # fmt: skip
+        tall, pieces, grain = shared(total, c.groups)
+        run(_product, own, t.work * c.images * c.groups, c.groups * pieces, laid, phase.reads,
+            t.room, phase.slices, packed, length, level, pitched, phase.writes, t.spatial,
+            c.groups, t.made, total, tall, grain=grain)  # fmt: skip
     count = c.images * c.groups * blocks
     run(_part_channels, own, out.size, count, pitched, t.made, t.spatial, out, grain=_parts(count))
 
@@ -290,12 +285,11 @@ def multiply(
     chunks = max(1, min(_CHUNKS, total // _CHUNK, _MOST_SUMS // out.size))
     chunk = -(-total // (chunks * _DEPTH)) * _DEPTH
     chunks = -(-total // chunk)
-    tall = _tall(c.groups * chunks * c.channels, _FEW)
-    sums = empty((chunks * channels * taps + _FEW) * (c.given + _WIDTH), own)
-    count = c.groups * chunks * -(-c.channels // tall)
-    run(_weight_grad_loop, own, t.work * c.images * c.groups, count, laid, t.phases[0].reads,
-        t.room, t.shifts, rows, pitch, sums, c.groups, c.channels, c.given, total, chunk, tall,
-        grain=_parts(count))  # fmt: skip
+    tall, blocks, grain = shared(c.channels, c.groups * chunks)
+    sums = empty((chunks * channels * taps + _SIDE) * (c.given + _WIDTH), own)
+    run(_weight_grad_loop, own, t.work * c.images * c.groups, c.groups * chunks * blocks, laid,
+        t.phases[0].reads, t.room, t.shifts, rows, pitch, sums, c.groups, c.channels, c.given,
+        total, chunk, tall, grain=grain)  # fmt: skip
     run(_fold, own, chunks * out.size, channels, sums, chunks, channels, c.given, taps, out,
         grain=_parts(channels))  # fmt: skip
 

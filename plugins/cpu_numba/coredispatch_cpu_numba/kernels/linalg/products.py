@@ -18,7 +18,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import constant, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply"]
+__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply", "shared"]
 
 _LEAST = 1 << 11  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
@@ -60,6 +60,17 @@ def _serves() -> bool:
 _SERVES = _serves()
 
 
+def shared(rows: int, units: int = 1) -> tuple[int, int, int]:
+    """Rows of a block, how many blocks there are, and how many one thread takes at a time.
+
+    Threads find enough to do: that many rows ``units`` times.
+    """
+    parts = 4 * thread_count.wanted if thread_count.wanted > 1 else 1
+    tall = min(_ROWS, -(-rows * units // (parts * _FEW)) * _FEW)
+    blocks = -(-rows // tall)
+    return tall, blocks, -(-blocks * units // parts)
+
+
 def multiply(
     a: np.ndarray,
     b: np.ndarray,
@@ -92,9 +103,7 @@ def multiply(
         bias = np.zeros(columns, own)
     elif not (is_dense(bias, 1) and bias.dtype == own and bias.shape == (columns,)):
         return NotImplemented
-    parts = 4 * thread_count.wanted if thread_count.wanted > 1 else 1
-    tall = min(_ROWS, (rows + parts * _FEW - 1) // (parts * _FEW) * _FEW)
-    slices, blocks = (depth + _DEPTH - 1) // _DEPTH, (rows + tall - 1) // tall
+    slices, (tall, blocks, grain) = (depth + _DEPTH - 1) // _DEPTH, shared(rows)
     packed = empty(depth * (columns + _WIDTH), own)
     pack = _pack_turned if "b" in turned else _pack
     run(pack, own, depth * columns, slices, b, depth, columns, packed, grain=1)
@@ -103,7 +112,7 @@ def multiply(
     block = empty(blocks * tall * _DEPTH if "a" in turned else 0, own)
     loop = _product_turned if "a" in turned else _product
     given = (a, rows, depth, packed, columns, bias, out, edge, block, tall)
-    run(loop, own, products, blocks, *given, grain=(blocks + parts - 1) // parts)
+    run(loop, own, products, blocks, *given, grain=grain)
     return out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from coredispatch.plugin import dtypes, numpy_dtype
 from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.entries import Loop
-from coredispatch_cpu_numba.kernels.linalg.products import forms_over
+from coredispatch_cpu_numba.kernels.linalg.products import forms_over, shared
 
 __all__ = [
     "BFLOAT16",
@@ -34,8 +34,8 @@ __all__ = [
 PRIORITY = 7
 BFLOAT16 = numpy_dtype(dtypes.bfloat16)
 _LEAST = 512  # elements of the first factor
-_FEWEST, _PRODUCTS = 16, 1 << 17  # rows, columns, and depth; multiplications
-_ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops
+_FEWEST, _PRODUCTS = 8, 1 << 17  # rows, columns, and depth; multiplications
+_DEPTH, _WIDTH = 256, 32  # as in the loops
 _SPLIT = 1 << 16
 _pack, _pack_turned, _product, _product_turned = (
     Loop("linalg.products_bfloat16", name, _SPLIT)
@@ -112,11 +112,10 @@ def _multiplied(
         a = wider
     panels = packed(b, depth, columns, "b" in turned)
     out = np.empty((rows, columns), BFLOAT16)
-    blocks = (rows + _ROWS - 1) // _ROWS
     run = _product_turned if "a" in turned else _product
-    parts = min(4 * thread_count.wanted, blocks)
-    given = (a, rows, depth, panels, columns, start, out)
-    run(BFLOAT16, rows * columns, blocks, *given, grain=(blocks + parts - 1) // parts)
+    tall, blocks, grain = shared(rows)
+    given = (a, rows, depth, panels, columns, start, out, tall)
+    run(BFLOAT16, rows * columns, blocks, *given, grain=grain)
     return out
 
 

@@ -17,10 +17,10 @@ from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.spans import part, put
 from coredispatch_cpu_numba.tiles import interleave, multiplier, pair_packer, panel_width
 
-__all__ = ["DEPTH", "LOOPS", "ROWS", "loops_of"]
+__all__ = ["DEPTH", "LOOPS", "loops_of"]
 
-#: pairs of a slice, rows of a block
-DEPTH, ROWS = 256, 64
+#: pairs of a slice
+DEPTH = 256
 
 
 def _pack(turned: bool) -> Callable[[str], Callable[..., None]]:
@@ -47,23 +47,23 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
         multiply, width = multiplier("E", True), panel_width("E")
 
-        def loop(a, rows, depth, packed, columns, bias, out, lo, hi):
+        def loop(a, rows, depth, packed, columns, bias, out, tall, lo, hi):
             full_vectors()
             pairs = (depth + 1) // 2
             padded = (columns + width - 1) // width * width
-            total = np.empty(ROWS * columns, np.float32)
-            edge = np.empty(ROWS * width, np.float32)
-            block = np.empty(2 * ROWS * DEPTH if turned else 1, np.uint16)
+            total = np.empty(tall * columns, np.float32)
+            edge = np.empty(tall * width, np.float32)
+            block = np.empty(2 * tall * DEPTH if turned else 1, np.uint16)
             for b in range(lo, hi):
-                first = b * ROWS
-                count = min(ROWS, rows - first)
+                first = b * tall
+                count = min(tall, rows - first)
                 for k in range(0, pairs, DEPTH):
                     deep = min(DEPTH, pairs - k)
                     source, at, row, step = a, first * pairs + k, pairs, 1
                     if turned:
-                        source, at, row, step = block, 0, 1, ROWS
+                        source, at, row, step = block, 0, 1, tall
                         for j in range(deep):
-                            line = part(block, 2 * j * ROWS, 2 * j * ROWS + 2 * count)
+                            line = part(block, 2 * j * tall, 2 * j * tall + 2 * count)
                             place = 2 * (k + j) * rows + first
                             interleave(line, a, place, rows, 2 * (k + j) + 1 < depth)
                     start, start_row = (total, columns) if k else (bias, 0)
@@ -80,14 +80,19 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
-def loops_of(pack: Callable[..., Any], product: Callable[..., Any]) -> dict[str, Loop]:
-    """Packing and multiplying, ``build`` of each by whether the matrix lies there transposed."""
+def loops_of(
+    pack: Callable[..., Any], product: Callable[..., Any], more: str = ""
+) -> dict[str, Loop]:
+    """Packing and multiplying, ``build`` of each by whether the matrix lies there transposed.
+
+    A product takes ``more`` arguments behind those that all take.
+    """
     return {
         "pack": Loop("anna", pack(False), dtypes="E"),
         "pack_turned": Loop("anna", pack(True), dtypes="E"),
-        "product": Loop("annanwa", product(False), dtypes="E"),
-        "product_turned": Loop("annanwa", product(True), dtypes="E"),
+        "product": Loop("annanwa" + more, product(False), dtypes="E"),
+        "product_turned": Loop("annanwa" + more, product(True), dtypes="E"),
     }
 
 
-LOOPS: dict[str, Loop] = loops_of(_pack, _product) if has_pairs() else {}
+LOOPS: dict[str, Loop] = loops_of(_pack, _product, "n") if has_pairs() else {}
