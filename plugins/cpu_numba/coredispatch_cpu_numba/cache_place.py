@@ -69,6 +69,7 @@ _UNCOMPILED = {
     "cache_place.py",
     "entries.py",
     "kernels",
+    "measured.py",
     "thread_count.py",
     "warmup.py",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba.kernels import MODULES, halves, small, small_pointwise, strided
-from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise
+from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, tuned
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
 
@@ -27,6 +27,7 @@ _OTHERS = (
     products_bfloat16,
     recurrent_bfloat16,
     strided,
+    tuned,
 )  # of names that come twice
 _LARGE = [module for module in MODULES if module not in _OTHERS]
 KERNELS: Reference = {k: v for m in _LARGE for k, v in m.KERNELS.items()}

@@ -14,7 +14,7 @@ from pack_under_test import DTYPES, Reference
 
 import coredispatch as cd
 import coredispatch_cpu_numba as pack
-from coredispatch_cpu_numba.kernels.conv import dense
+from coredispatch_cpu_numba.kernels.conv import dense, general
 
 pytestmark = pytest.mark.once
 KERNELS = dense.KERNELS
@@ -30,10 +30,13 @@ def every_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("_lay", "_pack", "_product", "_part_channels", "_upstream", "_fold"):
         monkeypatch.setattr(getattr(dense, name), "split", 100)
     monkeypatch.setattr(dense._weight_grad_loop, "split", 100)
-    dense.input_grad_tables.cache_clear()
+    remembered = general._described, dense.input_grad_tables
+    for function in remembered:
+        function.cache_clear()
     before = pack.get_num_threads()
     yield
-    dense.input_grad_tables.cache_clear()
+    for function in remembered:
+        function.cache_clear()
     pack.set_num_threads(before)
 
 

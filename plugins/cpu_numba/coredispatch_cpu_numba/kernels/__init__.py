@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise, strided
 from coredispatch_cpu_numba.kernels.activation import softmax
-from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general
+from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
 from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
@@ -50,6 +50,7 @@ MODULES = (
     general,
     depthwise,
     dense,
+    tuned,
     bfloat16,
     grids,
     resampling,

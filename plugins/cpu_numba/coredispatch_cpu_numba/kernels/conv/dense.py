@@ -25,6 +25,7 @@ from coredispatch_cpu_numba.kernels.conv.plans import Convolution, Three, phases
 from coredispatch_cpu_numba.kernels.linalg.products import shared
 
 __all__ = [
+    "FORMS",
     "KERNELS",
     "LEAST",
     "PRIORITY",
@@ -165,6 +166,7 @@ def forward_tables(c: Convolution, itemsize: int) -> Tables:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=64)
 def backward_tables(c: Convolution, itemsize: int) -> Tables | None:
     """Tables of the gradient of the input; None where windows do not reach all of it."""
     dimensions = [list(phases_of(c, i)) for i in range(3)]
@@ -323,15 +325,13 @@ def input_grad_tables(c: Convolution, itemsize: int) -> Tables | None:
 
 
 def _forward(c: Convolution, x: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> Any:
-    if not takes(c):
-        return NotImplemented
     out = np.empty((c.images, c.groups * c.channels, *c.out[3 - ndim :]), x.dtype)
     correlate(c, forward_tables(c, x.itemsize), x, weight, False, bias, out)
     return out
 
 
 def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, ndim: int) -> Any:
-    tables = input_grad_tables(c, grad.itemsize)
+    tables = backward_tables(c, grad.itemsize)
     if tables is None:
         return NotImplemented
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), grad.dtype)
@@ -345,19 +345,25 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
 def _weight_grad(
     c: Convolution, grad: np.ndarray, input: np.ndarray, shape: tuple[int, ...]
 ) -> Any:
-    if not takes(c):
-        return NotImplemented
     out = np.empty(shape, input.dtype)
     multiply(c, forward_tables(c, grad.itemsize), grad, input, out)
     return out if general.is_finite(out) else general.exact_weight_grad(c, grad, input, shape)
+
+
+def _backward_where_taken(c: Convolution, grad: np.ndarray, *rest: Any) -> Any:
+    if input_grad_tables(c, grad.itemsize) is None:
+        return NotImplemented
+    return _backward(c, grad, *rest)
 
 
 def _accepts(x: Any, *others: Any) -> bool:
     return x.dtype in FLOATS and x.ndim > 2 and x.shape[1] >= _LEAST_CHANNELS
 
 
+#: the convolution, its adjoint, and the gradient of the weight, of all sizes
+FORMS = _forward, _backward, _weight_grad
 KERNELS: dict[str, Callable[..., Any]] = general.forms_over(
-    general.fit, _forward, _backward, _weight_grad, takes
+    general.fit, _forward, _backward_where_taken, _weight_grad, takes
 )
 WHEN: dict[str, Callable[..., bool]] = dict.fromkeys(KERNELS, _accepts)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -26,6 +26,7 @@ from coredispatch_cpu_numba.kernels.conv.plans import (
 )
 
 __all__ = [
+    "FORMS",
     "KERNELS",
     "LEAST",
     "add_special",
@@ -345,5 +346,7 @@ def forms_over(
     }
 
 
-KERNELS: dict[str, Callable[..., Any]] = forms_over(fit, _forward, _backward, _weight_grad)
+#: the convolution, its adjoint, and the gradient of the weight
+FORMS = _forward, _backward, _weight_grad
+KERNELS: dict[str, Callable[..., Any]] = forms_over(fit, *FORMS)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
