@@ -37,7 +37,7 @@ def flags(benchmark: bool = False, allow_winograd: bool = True) -> Iterator[None
         RuntimeError: a setting is no bool; nothing is changed then
     """
     module = sys.modules[__name__]
-    before = module.benchmark, module.allow_winograd  # type: ignore[attr-defined]
+    before = module.benchmark, module.allow_winograd
     try:
         for name, value in (("benchmark", benchmark), ("allow_winograd", allow_winograd)):
             setattr(module, name, value)

@@ -24,8 +24,8 @@ F = cd.nn.functional
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of its own, in which nothing was measured."""
-    monkeypatch.setattr(cache_place, "directory", lambda: tmp_path)
+    """A place of its own, where nothing was measured."""
+    monkeypatch.setattr(measured, "_path", lambda: tmp_path / "fastest.json")
     monkeypatch.setattr(measured, "_found", {})
     monkeypatch.setattr(measured, "_read", False)
     yield tmp_path
@@ -123,7 +123,7 @@ def test_a_file_that_says_nothing_is_replaced(place: Path, content: str) -> None
 
 
 def test_without_a_place_it_is_kept_in_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_place, "directory", lambda: None)
+    monkeypatch.setattr(measured, "_path", lambda: None)
     measured.keep("one", "gathered rows")
     assert measured.best("one") == "gathered rows"
     assert list(place.iterdir()) == []
