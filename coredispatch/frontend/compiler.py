@@ -139,9 +139,12 @@ def compile(
     from coredispatch.graph.compilers import compiler_named
 
     load()
+    compiler = compiler_named(backend)
     if isinstance(model, CompiledFunction):
-        return model
-    made = CompiledFunction(model, compiler_named(backend), fullgraph, dynamic)
+        if (model.backend, model.fullgraph, model.dynamic) == (backend, fullgraph, dynamic):
+            return model
+        model = model._fn  # compiled as it is asked for now
+    made = CompiledFunction(model, compiler, fullgraph, dynamic)
     made.backend = backend
     if isinstance(model, Module):
         from coredispatch.frontend.compiling.module import OptimizedModule

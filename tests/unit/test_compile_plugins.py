@@ -190,3 +190,21 @@ def test_what_kernels_of_others_do_is_no_part_of_the_program(flat: str, dynamic:
     report = cd.compiler.explain(compiled, cd.ones(3, 4, device=flat))
     assert report.graph_count >= 1
     assert "Eager because" not in str(report)
+
+
+def test_a_compiled_function_is_compiled_as_it_is_asked_for_now() -> None:
+    given: list[Any] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        given.append(graph)
+        return lambda *values: cd.graph.run(graph, *values, root=graph.owning_module)
+
+    plain = cd.compile(lambda x: x * 2 if x.sum() > 0 else x, backend="eager")
+    assert cd.compile(plain, backend="eager") is plain
+    assert cd.compile(plain, backend=compiler)(cd.ones(2)).tolist() == [2.0, 2.0]
+    assert given
+    with pytest.raises(RuntimeError, match="looks at a value"):
+        cd.compile(plain, backend="eager", fullgraph=True)(cd.ones(2))
+    with pytest.raises(RuntimeError, match="there is no compiler 'nope'"):
+        cd.compile(plain, backend="nope")
+    assert plain(-cd.ones(2)).tolist() == [-1.0, -1.0]
