@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coredispatch.graph.node import map_aggregate
-from coredispatch.plugin import CoreDispatchError, Device, DType, Value, dtype_of
+from coredispatch.plugin import CoreDispatchError, Device, DType, Value, dtype_of, key_bit
+from coredispatch.registry.dispatch.masks import call_masked
 
 __all__ = ["ValueInfo", "info_of"]
 
@@ -53,6 +54,11 @@ def info_of(value: Any) -> Any:
 def _leaf(value: Any) -> Any:
     if not isinstance(value, Value):
         return value
+    # subclasses hear of the program's reads, not of these
+    return call_masked(_info, (value,), key_bit("torch_function"))
+
+
+def _info(value: Value) -> ValueInfo:
     tensor: Any = value
     layout = str.__str__(tensor.layout)  # its name, however texts spell the package
     try:

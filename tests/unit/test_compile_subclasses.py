@@ -198,3 +198,24 @@ def test_answers_that_go_to_and_fro_have_a_program_each() -> None:
             seen["best"] = 10.0
     assert found == pytest.approx(wanted)
     assert len(cd.compiler.explain(compiled, cd.ones(2)).graphs) <= 24
+
+
+def test_a_class_of_tensors_hears_of_what_the_program_calls_alone() -> None:
+    """Not of what the capture reads of its tensors."""
+    heard: list[str] = []
+
+    class Listening(cd.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            heard.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    compiled = cd.compile(lambda x: (x * 2).relu() + 1)
+    for size in (2, 2, 3, 4):
+        x = cd.ones(size).as_subclass(Listening)
+        heard.clear()
+        result = compiled(x)
+        assert heard == ["mul", "relu", "add"]
+        assert type(result) is Listening

@@ -140,7 +140,7 @@ def wanted(given: Arguments, before: list[Any] | None, every: bool) -> set[tuple
         found |= {(place, dim) for dim in open_}
         then = before[place] if same and before is not None else None
         for dim, n in enumerate(tensor.raw.shape):
-            differs = then is not None and len(then) == tensor.ndim and then[dim] != n
+            differs = then is not None and len(then) == len(tensor.raw.shape) and then[dim] != n
             if (every or differs) and dim not in fixed:
                 found.add((place, dim))
     return found
