@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
+from contextlib import suppress
 from typing import Any
 
 from numba.core import caching
@@ -52,11 +53,13 @@ class _Files(caching.IndexDataCacheFile):
     """Numba's files, in which an entry says what it is: one that is damaged counts as none.
 
     Two processes that write to one index at once may leave it with the name of another's code.
+    A disk that is full, or a directory that is gone, costs the entry and not the call.
     """
 
     def save(self, key: Any, data: Any) -> None:
         whole = self._dump(data)
-        super().save(key, (repr(key), hashlib.sha256(whole).digest(), whole))
+        with suppress(OSError):
+            super().save(key, (repr(key), hashlib.sha256(whole).digest(), whole))
 
     def load(self, key: Any) -> Any:
         try:

@@ -74,3 +74,37 @@ def test_damaged_files(damage: str, filled: dict[str, bytes], tmp_path: Path) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(DAMAGE[damage](data))
     are_right(started(tmp_path))
+
+
+_CANNOT_BE_WRITTEN = """
+import os, shutil
+import coredispatch as cd
+
+x = cd.linspace(-3, 3, 5000)
+assert cd.compile(lambda x: x * 2 + 1)(x).allclose(x * 2 + 1)
+place = os.environ["COREDISPATCH_NUMBA_CACHE_DIR"]
+if {gone}:
+    shutil.rmtree(place)
+else:
+    def refuse(*paths, **options):
+        raise OSError(28, "No space left on device")
+    os.replace = refuse
+program = cd.compile(lambda x: x.sin() * 2 + x.cos())
+for _ in range(3):
+    assert program(x).allclose(x.sin() * 2 + x.cos(), atol=1e-5)
+if not {gone}:
+    assert not [name for name in os.listdir(place) if ".tmp." in name]
+print("right")
+"""
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_directory_that_cannot_be_written_any_more_costs_nothing(
+    tmp_path: Path, gone: bool
+) -> None:
+    caches = {"COREDISPATCH_NUMBA_CACHE_DIR": str(tmp_path / "loops")}
+    command = [sys.executable, "-c", _CANNOT_BE_WRITTEN.format(gone=gone)]
+    for background in "01":
+        environment = {**os.environ, **caches, "COREDISPATCH_BACKGROUND": background}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.stdout == "right\n", done.stderr
