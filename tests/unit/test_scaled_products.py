@@ -118,3 +118,95 @@ def test_a_wanted_gradient_is_refused() -> None:
     a, b = matrices()
     with pytest.raises(RuntimeError, match="derivative is not implemented"):
         cd._scaled_mm(a.requires_grad_(), b, one(1.0), one(1.0))
+
+
+# ---- of groups --------------------------------------------------------------------------------
+
+
+def test_the_documented_examples_of_groups() -> None:
+    a, b = cd.ones(5, 3).to(cd.float8_e4m3fn), cd.ones(2, 3, 4).to(cd.float8_e4m3fn)
+    ends = cd.tensor([2, 5], dtype=cd.int32)
+    found = cd._scaled_grouped_mm(a, b, cd.ones(5), cd.full((2, 4), 2.0), ends)
+    assert found.dtype is cd.bfloat16 and found.tolist() == [[6] * 4] * 5
+    found = F.scaled_grouped_mm(a, b, cd.ones(5), ROWS, [cd.ones(2, 4)], [ROWS], offs=ends)
+    assert found.dtype is cd.bfloat16 and found.tolist() == [[3] * 4] * 5
+    meta = [x.to("meta") for x in (a, b, cd.ones(5), cd.ones(2, 4), ends)]
+    assert cd._scaled_grouped_mm(*meta).shape == (5, 4)
+
+
+FORMS = {
+    "rows": ((7, 6), (3, 6, 5), (7,), (3, 5), 7),
+    "columns": ((3, 4, 6), (6, 8), (3, 4), (8,), 8),
+    "depth": ((4, 9), (9, 5), (12,), (15,), 9),
+    "none": ((3, 4, 6), (3, 6, 5), (3, 4), (3, 5), 0),
+}
+
+
+@given(
+    st.sampled_from(sorted(FORMS)),
+    st.lists(st.integers(0, 12), min_size=3, max_size=3),
+    st.integers(0, 99),
+    st.sampled_from(["float32", "bfloat16", "float16"]),
+)
+def test_each_group_is_a_product_of_its_own(
+    form: str, ends: list[int], seed: int, out: str
+) -> None:
+    *shapes, length = FORMS[form]
+    rng = np.random.default_rng(seed)
+    a, b, scale_a, scale_b = (rng.uniform(0.5, 2, s).astype(np.float32) for s in shapes)
+    a, b = (np.asarray(cd.from_numpy(x).to(cd.float8_e4m3fn).float()) for x in (a, b))
+    limits = np.minimum(np.maximum.accumulate([0, *ends]), length)
+    spans = [slice(*pair) for pair in zip(limits, limits[1:])]
+    if form == "rows":
+        expected = np.zeros((7, 5))
+        for k, rows in enumerate(spans):
+            expected[rows] = (a[rows] * scale_a[rows, None]) @ (b[k] * scale_b[k])
+    elif form == "columns":
+        expected = np.zeros((4, 8))
+        for k, rows in enumerate(spans):
+            expected[:, rows] = (a[k] * scale_a[k, :, None]) @ (b[:, rows] * scale_b[rows])
+    elif form == "depth":
+        by_a, by_b = scale_a.reshape(3, 4, 1), scale_b.reshape(3, 1, 5)
+        expected = np.stack([a[:, d] @ b[d] for d in spans]) * by_a * by_b
+    else:
+        expected = (a * scale_a[..., None]) @ (b * scale_b[:, None])
+    offs = cd.tensor(ends, dtype=cd.int32) if length else None
+    given = [cd.from_numpy(x).to(cd.float8_e4m3fn) for x in (a, b)]
+    given += [cd.from_numpy(x) for x in (scale_a, scale_b)]
+    found = cd._scaled_grouped_mm(*given, offs, out_dtype=getattr(cd, out))
+    assert found.dtype is getattr(cd, out)
+    near = {"float32": 1e-5, "bfloat16": 2**-8, "float16": 2**-10}[out]
+    np.testing.assert_allclose(found.float().numpy(), expected, rtol=near, atol=1e-6)
+
+
+def test_groups_that_do_not_fit_are_refused_with_what_to_do() -> None:
+    eight = cd.float8_e4m3fn
+    a, b = cd.ones(5, 3).to(eight), cd.ones(2, 3, 4).to(eight)
+    by_a, by_b, ends = cd.ones(5), cd.ones(2, 4), cd.tensor([2, 5], dtype=cd.int32)
+    call = cd._scaled_grouped_mm
+    for refused, text in (
+        (lambda: call(a, b, by_a, by_b), "Have to provide offsets"),
+        (lambda: call(b, b, cd.ones(2, 3), by_b), "cannot be multiplied group by group"),
+        (lambda: call(b, b.mT, cd.ones(2, 3), cd.ones(2, 3), ends), "no offset if both"),
+        (lambda: call(a[:, :2], b, by_a, by_b, ends), "cannot be multiplied group by group"),
+        (lambda: call(a, b, by_a, by_b, ends[None]), "offs has the shape"),
+        (lambda: call(a, b, by_a, by_b, ends[:1]), "there are 1 groups"),
+        (lambda: call(a, b, by_a[:4], by_b, ends), r"scale_a \(5,\) and scale_b \(2, 4\)"),
+        (lambda: call(a.float(), b, by_a, by_b, ends), "no 8-bit float"),
+        (lambda: call(a, b, by_a.double(), by_b, ends), "float()"),
+        (lambda: call(a, b, by_a, by_b, ends.float()), "offs is float32"),
+        (lambda: call(a, b, by_a, by_b, ends, out_dtype=cd.int32), "out_dtype=int32"),
+        (lambda: call(a, b, by_a, by_b, ends, cd.ones(4)), "Bias"),
+        (lambda: F.scaled_grouped_mm(a, b, by_a, WHOLE, by_b, ROWS, offs=ends), "RowWise"),
+        (lambda: F.scaled_grouped_mm(a, b, [by_a] * 2, ROWS, by_b, ROWS, offs=ends), "2 members"),
+        (
+            lambda: F.scaled_grouped_mm(
+                *(a, b, by_a, ROWS, by_b, ROWS), offs=ends, contraction_dim=(1, 1)
+            ),
+            "transpose",
+        ),
+    ):
+        with pytest.raises((ValueError, TypeError, RuntimeError), match=text):
+            refused()
+    with pytest.raises(RuntimeError, match="derivative is not implemented"):
+        call(a.requires_grad_(), b, by_a, by_b, ends)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.nn import (
     attention_functions,
@@ -164,11 +163,6 @@ def grouped_mm(
     return result if out_dtype is None else result.to(out_dtype)
 
 
-scaled_grouped_mm = announced_function(
-    "nn.functional.scaled_grouped_mm", "scale and multiply group by group"
-)
-
-
 def __getattr__(name: str) -> Any:
     """Functions that a plugin brought along later."""
     found = operators("nn.functional").get(name) if not name.startswith("__") else None
@@ -198,7 +192,6 @@ __all__ = sorted(
         "has_torch_function_unary",
         "has_torch_function_variadic",
         "native_channel_shuffle",
-        "scaled_grouped_mm",
         "unfold",
     }
 )

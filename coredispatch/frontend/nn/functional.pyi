@@ -25,6 +25,7 @@ from coredispatch.frontend.nn.pool_functions import max_unpool1d as max_unpool1d
 from coredispatch.frontend.nn.pool_functions import max_unpool2d as max_unpool2d
 from coredispatch.frontend.nn.pool_functions import max_unpool3d as max_unpool3d
 from coredispatch.frontend.nn.attention_functions import multi_head_attention_forward as multi_head_attention_forward
+from coredispatch.frontend.nn.scaled_products import scaled_grouped_mm as scaled_grouped_mm
 from coredispatch.frontend.nn.scaled_products import scaled_mm as scaled_mm
 from coredispatch.frontend.nn.loss_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from coredispatch.frontend.nn.resampling_functions import upsample as upsample

@@ -1,4 +1,4 @@
-"""``nn.functional.scaled_mm``, and how its matrices may be scaled."""
+"""``nn.functional.scaled_mm`` and ``scaled_grouped_mm``, and how matrices may be scaled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from coredispatch.frontend.argument_types import DTypeLike
     from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["ScalingType", "SwizzleType", "scaled_mm"]
+__all__ = ["ScalingType", "SwizzleType", "scaled_grouped_mm", "scaled_mm"]
 
 
 class ScalingType(Enum):
-    """What one scale belongs to; :func:`scaled_mm` takes the first two."""
+    """What one scale belongs to; :func:`scaled_mm` takes the first two, groups the second."""
 
     TensorWise = 0
     RowWise = 1
@@ -97,27 +97,92 @@ def scaled_mm(
             "scaled_mm(): one matrix is scaled as a whole, the other by rows",
             fix="use the same recipe for both",
         )
-    for name, swizzle in (("a", swizzle_a), ("b", swizzle_b)):
-        found = SwizzleType.NO_SWIZZLE if not swizzle else _single(swizzle, f"swizzle_{name}")
-        if found is not SwizzleType.NO_SWIZZLE:
-            raise ArgumentError(
-                f"scaled_mm(): swizzle_{name}={found} is not served", fix="use NO_SWIZZLE"
-            )
-    if tuple(contraction_dim) not in ((), (1, 0), (-1, 0), (1, -2), (-1, -2)):
-        raise ArgumentError(
-            f"scaled_mm(): contraction_dim={tuple(contraction_dim)} is not served",
-            fix="transpose the matrices so that it is (1, 0)",
-        )
+    _check_layout("scaled_mm", swizzle_a, swizzle_b, contraction_dim)
     multiply = TABLE.operator("_scaled_mm")
     made: Tensor = multiply(mat_a, mat_b, *scales, bias, None, output_dtype, use_fast_accum)
     return made
+
+
+def scaled_grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor | list[Tensor],
+    scale_recipe_a: ScalingType | list[ScalingType],
+    scale_b: Tensor | list[Tensor],
+    scale_recipe_b: ScalingType | list[ScalingType],
+    swizzle_a: SwizzleType | list[SwizzleType] | None = None,
+    swizzle_b: SwizzleType | list[SwizzleType] | None = None,
+    bias: Tensor | None = None,
+    offs: Tensor | None = None,
+    output_dtype: DTypeLike | None = bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """Products of groups of matrices of 8-bit floats, as a mixture of experts has them.
+
+    Args:
+        mat_a: (G, M, K); or (M, K), whose rows are in groups, or whose columns where ``mat_b``
+            has two dimensions, too.
+        mat_b: (G, K, N); or (K, N), whose columns are in groups, or whose rows.
+        scale_a: float32, one for each row: (G, M), (M,), or (G * M,) for two dimensions each; or a
+            list of that one tensor.
+        scale_b: float32, one for each column: (G, N), (N,) or (G * N,); or a list.
+        scale_recipe_a, scale_recipe_b: ``RowWise``.
+        swizzle_a, swizzle_b: None or ``NO_SWIZZLE``.
+        bias: None.
+        offs: (G,), int32 or int64: where each group ends, where a matrix has two dimensions.
+        output_dtype: bfloat16, float16 or float32.
+        contraction_dim: the dimensions that are summed over, the last of ``mat_a`` and the one
+            before the last of ``mat_b``.
+        use_fast_accum: allows a device to add up with fewer digits.
+
+    Returns (M, N) where one matrix has two dimensions, else (G, M, N). Raises
+    :class:`ArgumentError` for other scalings, and what the operator ``_scaled_grouped_mm`` raises.
+
+    Example::
+
+        a, b = cd.ones(5, 3).to(cd.float8_e4m3fn), cd.ones(2, 3, 4).to(cd.float8_e4m3fn)
+        ends, rows = cd.tensor([2, 5], dtype=cd.int32), F.ScalingType.RowWise
+        F.scaled_grouped_mm(a, b, cd.ones(5), rows, cd.ones(2, 4), rows, offs=ends)  # (5, 4)
+    """
+    scales = []
+    for name, scale, recipe in (("a", scale_a, scale_recipe_a), ("b", scale_b, scale_recipe_b)):
+        kind = _single(recipe, f"scale_recipe_{name}")
+        if kind is not ScalingType.RowWise:
+            raise ArgumentError(
+                f"scaled_grouped_mm(): scale_recipe_{name}={kind} is not served",
+                fix="use ScalingType.RowWise",
+            )
+        scales.append(_single(scale, f"scale_{name}"))
+    _check_layout("scaled_grouped_mm", swizzle_a, swizzle_b, contraction_dim)
+    multiply = TABLE.operator("_scaled_grouped_mm")
+    made: Tensor = multiply(
+        mat_a, mat_b, *scales, offs, bias, None, output_dtype, bool(use_fast_accum)
+    )
+    return made
+
+
+def _check_layout(name: str, swizzle_a: Any, swizzle_b: Any, contraction_dim: Any) -> None:
+    """Refuse scales that lie in another order, and sums over other dimensions."""
+    for which, swizzle in (("a", swizzle_a), ("b", swizzle_b)):
+        found = SwizzleType.NO_SWIZZLE if not swizzle else _single(swizzle, f"swizzle_{which}")
+        if found is not SwizzleType.NO_SWIZZLE:
+            raise ArgumentError(
+                f"{name}(): swizzle_{which}={found} is not served", fix="use NO_SWIZZLE"
+            )
+    usual = (
+        ((), (-1, -2)) if name == "scaled_grouped_mm" else ((), (1, 0), (-1, 0), (1, -2), (-1, -2))
+    )
+    if tuple(contraction_dim) not in usual:
+        raise ArgumentError(
+            f"{name}(): contraction_dim={tuple(contraction_dim)} is not served",
+            fix=f"transpose the matrices so that it is {usual[1]}",
+        )
 
 
 def _single(value: Any, name: str) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     if len(value) != 1:
-        raise ArgumentError(
-            f"scaled_mm(): {name} has {len(value)} members", fix="scales of one level have one"
-        )
+        raise ArgumentError(f"{name} has {len(value)} members", fix="scales of one level have one")
     return value[0]
