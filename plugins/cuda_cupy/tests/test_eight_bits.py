@@ -8,6 +8,7 @@ from typing import Any
 import cublaslt_stand_in as stand_in_library
 import numpy as np
 import pytest
+from numpy_stand_in import MACHINE
 
 import coredispatch as cd
 from coredispatch.conformance import Status, Subject, plan_op, run_case
@@ -160,3 +161,46 @@ def test_misfits_are_refused_as_on_the_cpu(lt, on_host) -> None:
     with pytest.raises(ValueError, match="scales of shapes"):
         cd._scaled_mm(a, b, cd.ones(16, device="cuda"), cd.ones(16, device="cuda"))
     assert lt.calls == []
+
+
+GROUPED = {
+    "rows": ((70, 48), (3, 48, 33), (70,), (3, 33), 70),
+    "columns": ((3, 33, 20), (20, 130), (3, 33), (130,), 130),
+    "inner": ((33, 80), (80, 17), (99,), (51,), 80),
+    "even": ((2, 65, 16), (2, 16, 70), (2, 65), (2, 70), 0),
+}
+
+
+@pytest.mark.parametrize("out", [cd.float32, cd.bfloat16, cd.float16], ids=str)
+@pytest.mark.parametrize("ends", [(20, 64, 70), (0, 5, 1), (200, 3, 90), (64, 64, 128)], ids=str)
+@pytest.mark.parametrize("form", GROUPED)
+def test_products_of_groups(on_host, form, ends, out) -> None:
+    *shapes, divided = GROUPED[form]
+    a, b, scale_a, scale_b = (cd.rand(s) + 0.5 for s in shapes)
+    offs = cd.tensor(ends, dtype=cd.int32) if divided else None
+    given = [a.to(cd.float8_e4m3fn), b.to(cd.float8_e5m2), scale_a, scale_b, offs]
+    MACHINE.syncs.clear()
+    before = on_host.library.launches
+    on_device = [None if x is None else x.to("cuda") for x in given]
+    found = cd._scaled_grouped_mm(*on_device, out_dtype=out)
+    assert MACHINE.syncs == [] and on_host.library.launches == before + 1
+    wanted = cd._scaled_grouped_mm(*given, out_dtype=out)
+    assert found.dtype is out and found.shape == wanted.shape
+    near = 1e-5 if out is cd.float32 else 2**-8
+    cd.testing.assert_close(found.cpu().float(), wanted.float(), rtol=near, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_groups_of_every_type_read_where_they_lie(on_host, name) -> None:
+    a, b = (x.to(getattr(cd, name)) for x in (cd.rand(5, 40) + 0.5, cd.rand(2, 7, 40) + 0.5))
+    given = [a[:, 3:35], b[..., 3:35].mT, cd.ones(5), cd.ones(2, 7), cd.tensor([2, 5])]
+    found = cd._scaled_grouped_mm(*(x.to("cuda") for x in given), out_dtype=cd.float32)
+    wanted = cd._scaled_grouped_mm(*given, out_dtype=cd.float32)
+    cd.testing.assert_close(found.cpu(), wanted)
+
+
+def test_groups_that_do_not_fit_are_refused_as_on_the_cpu(on_host) -> None:
+    a, b = (x.to("cuda") for x in (cd.ones(5, 3), cd.ones(2, 3, 4)))
+    a, b, ends = a.to(cd.float8_e4m3fn), b.to(cd.float8_e4m3fn), cd.tensor([2, 5], device="cuda")
+    with pytest.raises(ValueError, match="scales of shapes"):
+        cd._scaled_grouped_mm(a, b, cd.ones(4, device="cuda"), cd.ones(2, 4, device="cuda"), ends)

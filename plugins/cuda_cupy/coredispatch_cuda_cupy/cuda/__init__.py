@@ -13,6 +13,7 @@ from typing import Any
 
 from coredispatch_cuda_cupy.cuda.eight_bits import EightBits
 from coredispatch_cuda_cupy.cuda.flash import HALVES
+from coredispatch_cuda_cupy.cuda.grouped_products import WRITTEN
 from coredispatch_cuda_cupy.cuda.indexing import ADDED
 from coredispatch_cuda_cupy.cuda.loading import FLOATS, WORDS
 from coredispatch_cuda_cupy.cuda.scans import SCANNED
@@ -46,6 +47,7 @@ MODULES = (
     "pooling",
     "attention",
     "quantized",
+    "grouped_products",
 )
 #: the modules that call cuBLASLt and cuDNN, where these are found
 LIBRARIES = ("products", "scaled_products", "convolution", "sdpa", "batch_norm_graphs")
@@ -67,6 +69,7 @@ TEXTS = {
     "flash": HALVES,
     "quantized": ("word1",),
     "eight_bits": FLOATS,
+    "grouped": WRITTEN,
 }
 
 

@@ -16,11 +16,12 @@ from coredispatch.plugin import DType, call_raw, numpy_dtype
 from coredispatch_cuda_cupy.cuda.layout import blocks, dense
 from coredispatch_cuda_cupy.cuda.loading import Family, is_float
 
-__all__ = ["MOVING", "EightBits", "plain"]
+__all__ = ["KINDS", "MOVING", "EightBits", "plain"]
 
 #: the types, in the order that the text counts them
 _TYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
-_KINDS = {numpy_dtype(DType.of(name)): kind for kind, name in enumerate(_TYPES)}
+#: by the dtype of NumPy, how the texts number it
+KINDS = {numpy_dtype(DType.of(name)): kind for kind, name in enumerate(_TYPES)}
 #: operators that move elements, with the places of what becomes an element: an array of another
 #: dtype, or a number
 MOVING: dict[str, tuple[int, ...]] = {
@@ -53,7 +54,7 @@ def _native(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return next((found for item in value if (found := _native(item)) is not None), None)
     dtype = getattr(value, "dtype", None)
-    return dtype if dtype in _KINDS else None
+    return dtype if dtype in KINDS else None
 
 
 class EightBits:
@@ -68,20 +69,20 @@ class EightBits:
         cupy = self.cupy
         if x.dtype == dtype:
             return plain(x).copy().view(dtype)
-        if dtype in _KINDS:
-            if x.dtype in _KINDS:
+        if dtype in KINDS:
+            if x.dtype in KINDS:
                 x = self.converted(x, np.dtype(np.float32))
             x = x.real if x.dtype.kind == "c" else x
             x = dense(cupy, x if is_float(x.dtype) else x.astype(np.float32))
             out = cupy.empty(x.shape, np.uint8)
             if x.size:
-                given = (x, out, x.size, _KINDS[dtype])
+                given = (x, out, x.size, KINDS[dtype])
                 self.launch("encode", x.dtype, blocks(x.size), 256, given)
             return out.view(dtype)
         codes = dense(cupy, plain(x))
         out = cupy.empty(x.shape, dtype if is_float(dtype) else np.float32)
         if x.size:
-            given = (codes, out, x.size, _KINDS[x.dtype])
+            given = (codes, out, x.size, KINDS[x.dtype])
             self.launch("decode", out.dtype, blocks(x.size), 256, given)
         return out if out.dtype == dtype else out.astype(dtype)
 
@@ -126,7 +127,7 @@ class EightBits:
         @functools.wraps(kernel)
         def to_dtype(x: Any, dtype: DType) -> Any:
             target = numpy_dtype(dtype)
-            if target in _KINDS or x.dtype in _KINDS:
+            if target in KINDS or x.dtype in KINDS:
                 return self.converted(x, target)
             return kernel(x, dtype)
 
@@ -136,7 +137,7 @@ class EightBits:
         @functools.wraps(kernel)
         def full(size: Any, value: Any, dtype: DType | None, device: Any) -> Any:
             native = None if dtype is None else numpy_dtype(dtype)
-            if native not in _KINDS:
+            if native not in KINDS:
                 return kernel(size, value, dtype, device)
             value = value.item() if hasattr(value, "item") else value
             byte = self._element(value, native)

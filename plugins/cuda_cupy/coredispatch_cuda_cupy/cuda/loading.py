@@ -31,6 +31,8 @@ _TYPES = {
     "word8": ("unsigned long long", "unsigned long long"),
     "word16": ("Pair", "Pair"),
 }
+#: texts that another one stands behind
+_BEHIND = {"grouped": ("eight_bits",)}
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 WORDS = (1, 2, 4, 8, 16)
 
@@ -46,7 +48,7 @@ def code_of(family: str, dtype: str) -> str:
     element, wide = _TYPES[dtype]
     head = "struct Half;\nstruct BFloat16;\nstruct Pair;\n"
     head += f"typedef {element} E;\ntypedef {wide} A;\n"
-    return head + _text("common") + _text(family)
+    return head + _text("common") + "".join(map(_text, (*_BEHIND.get(family, ()), family)))
 
 
 @cache
