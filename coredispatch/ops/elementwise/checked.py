@@ -102,6 +102,10 @@ def _repeats(found: Any, low: Any, high: Any) -> Exception:
     )
 
 
+def _nan(found: Any, low: Any, high: Any) -> Exception:
+    return ArgumentError("the input holds NaN, which no integer stands for")
+
+
 def _unpooled(found: Any, low: Any, high: Any) -> Exception:
     return RuntimeError(
         f"Found an invalid max index: {found} (output volumes have {high + 1} elements)"
@@ -122,6 +126,7 @@ _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "labels": _labels,
     "repeats": _repeats,
     "unpooled": _unpooled,
+    "nan": _nan,
 }
 
 

@@ -22,7 +22,17 @@ import numpy as np
 from coredispatch.plugin import ArgumentError, DimError, KernelError
 from coredispatch_cuda_cupy import capture
 
-__all__ = ["CLASS", "DIVISOR", "INDEX", "PROBABILITY", "ROW", "finish", "flag", "raise_pending"]
+__all__ = [
+    "CLASS",
+    "DIVISOR",
+    "INDEX",
+    "NAN",
+    "PROBABILITY",
+    "ROW",
+    "finish",
+    "flag",
+    "raise_pending",
+]
 
 #: environment variable; ``1`` reads the flag after each kernel that checks values
 VARIABLE = "COREDISPATCH_CHECK"
@@ -68,14 +78,19 @@ def _division(op: str, value: int, low: int, high: int) -> Exception:
     )
 
 
+def _nan(op: str, value: int, low: int, high: int) -> Exception:
+    return ArgumentError("the input holds NaN, which no integer stands for")
+
+
 #: kinds of problems, as the kernels write them
-INDEX, ROW, CLASS, PROBABILITY, DIVISOR = 1, 2, 3, 4, 5
+INDEX, ROW, CLASS, PROBABILITY, DIVISOR, NAN = 1, 2, 3, 4, 5, 6
 _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     INDEX: _out_of_bounds,
     ROW: _no_row,
     CLASS: _no_class,
     PROBABILITY: _no_probability,
     DIVISOR: _division,
+    NAN: _nan,
 }
 
 

@@ -102,6 +102,46 @@ def test_a_layer_whose_first_call_is_on_another_stream(device):
         assert cd.equal(quant.int_repr(found.cpu()), quant.int_repr(wanted))
 
 
+@pytest.mark.parametrize("dtype", ["quint8", "qint8"])
+def test_quantizing_on_the_device(device, dtype):
+    x = cd.randn(3, 4, 5) * 4
+    x[0, 0] = float("inf")
+    kind = getattr(quant, dtype)
+    for given in (x, x.half(), x.double().transpose(0, 2), x[:0]):
+        same(lambda x: quant.quantize_per_tensor(x, 0.05, 7, kind), given)
+        parameters = cd.rand(given.shape[1]) + 0.01, cd.randint(0, 9, given.shape[1:2])
+        wanted = quant.quantize_per_channel(given, *parameters, 1, kind)
+        found = quant.quantize_per_channel(
+            given.to("cuda"), *(p.to("cuda") for p in parameters), 1, kind
+        )
+        assert cd.equal(quant.int_repr(found.cpu()), quant.int_repr(wanted))
+        assert quant.q_per_channel_axis(found) == 1
+
+
+def test_quantizing_waits_for_nothing_and_nan_is_said_later(device):
+    x = cd.tensor([1.0, float("nan")]).to("cuda")
+    quant.quantize_per_tensor(x[:1], 0.1, 0, quant.qint8)  # the flag is made once
+    MACHINE.syncs.clear()
+    q = quant.quantize_per_tensor(x, 0.1, 0, quant.qint8)
+    assert MACHINE.syncs == []
+    with pytest.raises(ValueError, match="the input holds NaN"):
+        cd.cuda.synchronize()
+    assert q.device.type == "cuda"
+    with pytest.raises(ValueError, match="scale"):
+        quant.quantize_per_tensor(x, -1.0, 0, quant.qint8)
+
+
+def test_a_model_in_8_bits_runs_on_the_device(device):
+    x, w = cd.randn(2, 4, 6, 6), weights(True, 8, 4, 3, 3)
+
+    def program(x: Any, w: Any) -> Any:
+        q = quant.quantize_per_tensor(x, 0.04, 100, quant.quint8)
+        q = quant.quantized_conv2d(q, w, None, 0.125, 80, 1, 1, 1, 1, relu=True)
+        return cd.nn.functional.avg_pool2d(q, 2)
+
+    same(program, x, w)
+
+
 def test_what_else_there_is(device):
     x = activations(quant.quint8, 4, 6)
     same(lambda x: x.relu(), x)

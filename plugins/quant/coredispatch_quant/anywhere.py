@@ -14,6 +14,7 @@ import numpy as np
 from coredispatch.plugin import DTypeError, MissingKernel, from_raw, operator, to_raw
 from coredispatch_quant.array import QuantizedArray
 from coredispatch_quant.ops import channel_parameter
+from coredispatch_quant.quantizing import beside
 
 if TYPE_CHECKING:
     from coredispatch.plugin import Tensor
@@ -38,11 +39,6 @@ def like(tensor: Tensor, data: Tensor) -> Tensor:
     """Other integers with the parameters of ``tensor``."""
     raw = quantized(tensor).like(to_raw(data))
     return from_raw(raw, keys_like=tensor, layout="quantized")
-
-
-def beside(tensor: Tensor, parameter: Any, dtype: Any = np.float32) -> Tensor:
-    """A parameter on the device of ``tensor``."""
-    return from_raw(np.array(parameter, dtype), backend="cpu").to(tensor.device)
 
 
 def dequantize(self: Tensor) -> Tensor:

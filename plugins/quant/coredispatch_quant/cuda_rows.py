@@ -1,6 +1,6 @@
 """Rows of (quantized, cuda): integers on the device, by the kernels of that backend.
 
-Tensors are quantized on the CPU and moved. Scales and zero points stay on the host; what a layer
+Tensors are quantized by core operators. Scales and zero points stay on the host; what a layer
 needs of them on the device is kept with its weight. Sums that might leave int32 are refused by
 their length: to look at them as the CPU does would wait for the device.
 """

@@ -25,6 +25,7 @@ from coredispatch_quant.array import (
     quint8,
     storage_dtype,
 )
+from coredispatch_quant.quantizing import quantized_by_operators
 from coredispatch_quant.windows import output_size, pair
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def channel_parameter(q: QuantizedArray, name: str) -> np.ndarray:
 # ---- conversions ------------------------------------------------------------------------------
 
 
-@primitive(
+@composite(
     out=rules.same_shape,
     dtype=_last,
     differentiable=False,
@@ -127,11 +128,13 @@ def quantize_per_tensor(
 
     ``self`` is floating point; midpoints go to the even integer; ``dtype`` is ``quint8``
     (0..255) or ``qint8`` (-128..127). Infinities saturate. Raises ArgumentError for NaN, for a
-    scale that is not positive and for a zero point out of range.
+    scale that is not positive and for a zero point out of range. What it is made of serves devices;
+    one that is asynchronous says where it next waits that there was NaN.
     """
+    return quantized_by_operators(self, scale, zero_point, None, dtype)
 
 
-@primitive(
+@composite(
     out=rules.same_shape,
     dtype=_last,
     differentiable=False,
@@ -145,8 +148,10 @@ def quantize_per_channel(
 ) -> Tensor:
     """As :func:`quantize_per_tensor` with a scale and zero point for each slice along ``axis``.
 
-    ``scales`` is floating point and ``zero_points`` integer, both ``(self.shape[axis],)``.
+    ``scales`` is floating point and ``zero_points`` integer, both ``(self.shape[axis],)``. They are
+    kept on the host.
     """
+    return quantized_by_operators(self, scales, zero_points, axis, dtype)
 
 
 @primitive(

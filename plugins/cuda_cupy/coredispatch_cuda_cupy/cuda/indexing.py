@@ -277,8 +277,8 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
 
 
 def _checked(cupy: Any, checking: Family) -> Callable[..., Any]:
-    """The kernel of ``checked``, for the two rules that are about indices."""
-    kinds = {"index": checks.INDEX, "class": checks.CLASS}
+    """The kernel of ``checked``, for rules about integers that devices are asked often."""
+    kinds = {"index": checks.INDEX, "class": checks.CLASS, "nan": checks.NAN}
 
     def checked(self: Any, by: Any, low: Any, high: Any, rule: str) -> Any:
         if rule not in kinds or not is_index(by) or None in (low, high):
