@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -278,3 +279,21 @@ def test_the_first_spelling_of_compile() -> None:
     assert doubled(x).tolist() == [[2.0, 2.0]]
     with pytest.raises(TypeError, match="guard_fail_fn"):
         _dynamo.optimize("eager", guard_fail_fn=print)
+
+
+def test_older_places_of_names_of_mixed_precision(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from torch.cuda.amp.grad_scaler import GradScaler, OptState\n"
+        "from torch.cuda.amp.common import amp_definitely_not_available\n"
+        "from torch.amp.grad_scaler import OptState as same\n"
+        "from torch.amp.autocast_mode import autocast_decorator\n"
+        "import torch\n"
+        "assert OptState is same and [s.value for s in OptState] == [0, 1, 2]\n"
+        "assert amp_definitely_not_available() is not torch.cuda.is_available()\n"
+        "half = autocast_decorator(torch.autocast('cpu'), lambda x: x @ x)\n"
+        "assert half(torch.ones(2, 2)).dtype is torch.bfloat16\n"
+    )
+    command = [sys.executable, "-m", "coredispatch", "run", str(program)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -20,7 +20,12 @@ PLACES: dict[str, dict[str, str]] = {
         "_IncompatibleKeys": f"{_NN}.state",
         "_addindent": f"{_NN}.module",
     },
-    "cuda.amp.grad_scaler": {"GradScaler": "coredispatch.frontend.cuda.amp"},
+    "cuda.amp.grad_scaler": {
+        "GradScaler": "coredispatch.frontend.cuda.amp",
+        "OptState": "coredispatch.frontend.amp.grad_scaler",
+    },
+    "amp.autocast_mode": {"autocast_decorator": "coredispatch.frontend.amp.autocast"},
+    "cuda.amp.common": {"amp_definitely_not_available": "coredispatch.frontend.cuda.amp"},
     "cuda.amp.autocast_mode": dict.fromkeys(
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from enum import Enum
 from typing import Any, overload
 
 from coredispatch.frontend.amp.unscaling import check_and_unscale_
@@ -18,10 +19,18 @@ from coredispatch.plugin import (
     no_grad,
 )
 
-__all__ = ["GradScaler"]
+__all__ = ["GradScaler", "OptState"]
 
 
-_UNSCALED, _STEPPED = "unscaled", "stepped"
+class OptState(Enum):
+    """What was done with an optimizer since the last :meth:`GradScaler.update`."""
+
+    READY = 0
+    UNSCALED = 1
+    STEPPED = 2
+
+
+_UNSCALED, _STEPPED = OptState.UNSCALED, OptState.STEPPED
 
 
 class GradScaler:
@@ -68,7 +77,7 @@ class GradScaler:
         # By id of the optimizer, since the last update(): by device, a tensor that is 1 where a
         # gradient is infinite or NaN; or the number that was read.
         self._found_inf: dict[int, Any] = {}
-        self._stages: dict[int, str] = {}
+        self._stages: dict[int, OptState] = {}
 
     def is_enabled(self) -> bool:
         """Whether the scaler does anything."""

@@ -23,11 +23,13 @@ from coredispatch.frontend.cuda.memory import *  # noqa: F403
 from coredispatch.frontend.cuda.random import *  # noqa: F403
 from coredispatch.frontend.cuda.streams import *  # noqa: F403
 from coredispatch.frontend.cuda.unavailable import *  # noqa: F403
+from coredispatch.registry.model.errors import KernelError as AcceleratorError
 from coredispatch.registry.model.errors import OutOfMemoryError as OutOfMemoryError
 
 # mypy reads literal lists only; where it sees none it takes what is imported.
 if not TYPE_CHECKING:
     __all__ = [
+        "AcceleratorError",
         "OutOfMemoryError",
         "amp",
         "comm",

@@ -96,6 +96,20 @@ class CUDAGraph:
         handle: tuple[int, int] = self.raw.handle
         return handle
 
+    def raw_cuda_graph(self) -> int:
+        """Refused: CuPy keeps the graph in the form only that is ready to be replayed."""
+        raise NotImplementedError(
+            "cuda.CUDAGraph.raw_cuda_graph: CuPy keeps what is ready to be replayed only; see "
+            "raw_cuda_graph_exec()"
+        )
+
+    def raw_cuda_graph_exec(self) -> int:
+        """The driver's handle of what is replayed, a ``cudaGraphExec_t``.
+
+        Raises :class:`ArgumentError` where nothing was captured.
+        """
+        return int(self.raw.address())
+
     def enable_debug_mode(self) -> None:
         """Let :meth:`debug_dump` write."""
         self._debug = True

@@ -17,10 +17,13 @@ from coredispatch.frontend.cuda.devices import (
     backend_or_none,
     device_index,
     is_available,
+    list_gpu_processes,
     present,
 )
+from coredispatch.frontend.cuda.unavailable import CUDAPluggableAllocator
 
 __all__ = [
+    "CUDAPluggableAllocator",
     "MemPool",
     "caching_allocator_alloc",
     "caching_allocator_delete",
@@ -33,6 +36,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
+    "list_gpu_processes",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",

@@ -12,6 +12,7 @@ __all__ = [
     "DeferredCudaCallError",
     "GreenContext",
     "check_error",
+    "cudaStatus",
     "cudart",
     "current_solver_handle",
 ]
@@ -22,6 +23,13 @@ class CudaError(RuntimeError):
 
     def __init__(self, code: int) -> None:
         super().__init__(f"CUDA error {code}")
+
+
+class cudaStatus:
+    """The driver's codes that PyTorch has names for."""
+
+    SUCCESS: int = 0
+    ERROR_NOT_READY: int = 34
 
 
 class DeferredCudaCallError(Exception):

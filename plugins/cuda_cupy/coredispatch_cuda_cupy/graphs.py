@@ -130,6 +130,12 @@ class CapturedGraph:
             drawn.follow()
         self._graph.launch()
 
+    def address(self) -> int:
+        """The driver's handle of the graph as it is launched."""
+        if self._graph is None:
+            raise ArgumentError("nothing was captured", fix="capture first")
+        return int(self._graph.graphExec)
+
     def text(self) -> str:
         """The graph in the DOT language."""
         if self._graph is None:

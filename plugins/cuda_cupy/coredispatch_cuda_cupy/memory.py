@@ -284,9 +284,16 @@ class Allocator:
         """The counts of device ``index``, which is current, under PyTorch's names."""
         counts, reserved = self.counts[index], self.reserved(index)
         blocks = counts.allocations - counts.frees
+        active, active_bytes = blocks + counts.held_blocks, counts.current + counts.held
+        gone = max(0, counts.frees - counts.held_blocks)
+        gone_bytes = max(0, counts.allocated - active_bytes)
         found = {
-            "active.all.current": blocks + counts.held_blocks,
-            "active_bytes.all.current": counts.current + counts.held,
+            "active.all.allocated": gone + active,
+            "active.all.current": active,
+            "active.all.freed": gone,
+            "active_bytes.all.allocated": gone_bytes + active_bytes,
+            "active_bytes.all.current": active_bytes,
+            "active_bytes.all.freed": gone_bytes,
             "active_bytes.all.peak": counts.peak_active,
             "allocated_bytes.all.allocated": counts.allocated,
             "allocated_bytes.all.current": counts.current,
@@ -295,9 +302,11 @@ class Allocator:
             "allocation.all.allocated": counts.allocations,
             "allocation.all.current": blocks,
             "allocation.all.freed": counts.frees,
-            "inactive_split_bytes.all.current": reserved - counts.current - counts.held,
+            "inactive_split_bytes.all.current": reserved - active_bytes,
+            "max_split_size": -1,  # blocks of every size are split
             "num_alloc_retries": counts.retries,
             "num_ooms": counts.failures,
+            "num_sync_all_streams": counts.retries,  # each retry waits first
             "reserved_bytes.all.current": reserved,
             "reserved_bytes.all.peak": counts.peak_reserved,
         }

@@ -146,6 +146,13 @@ class Runtime(Backend):
         found = None if self.cupy is None else cudnn.frontend(self.cupy)
         return None if found is None else int(found.backend_version())
 
+    def nccl_version(self) -> int | None:
+        """The version of NCCL as it counts it, 22703 for 2.27.3; None where CuPy has none."""
+        nccl = getattr(self.cupy.cuda, "nccl", None)
+        if nccl is None or not getattr(nccl, "available", True):
+            return None
+        return int(nccl.get_version())
+
     # -- memory ----------------------------------------------------------------------------
 
     def memory(self, index: int = 0) -> dict[str, int]:

@@ -344,6 +344,10 @@ class Graph:
     mode: int
     joined: list[Stream]
 
+    @property
+    def graphExec(self) -> int:
+        return id(self)
+
     def __init__(self) -> None:
         raise NotImplementedError("a graph is made by stream capture")
 

@@ -256,6 +256,17 @@ def test_what_waits_cannot_be_captured_and_the_device_goes_on(stand_in):
     assert (x + 1).tolist() == [2, 2]
 
 
+def test_the_driver_s_handle_of_a_graph(stand_in):
+    x, g = cd.ones(2, device="cuda"), cd.cuda.CUDAGraph()
+    with pytest.raises(ValueError, match="nothing was captured"):
+        g.raw_cuda_graph_exec()
+    with cd.cuda.graph(g):
+        x + 1
+    assert g.raw_cuda_graph_exec() != 0
+    with pytest.raises(NotImplementedError, match="raw_cuda_graph_exec"):
+        g.raw_cuda_graph()
+
+
 def test_calls_out_of_turn(stand_in, tmp_path):
     g = cd.cuda.CUDAGraph()
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):

@@ -175,6 +175,10 @@ def test_memory_in_use_and_at_its_peak(stand_in):
         stats["allocation.all.allocated"] - stats["allocation.all.freed"]
         == (stats["allocation.all.current"])
     )
+    for what in ("active", "active_bytes", "allocated_bytes"):
+        made, gone = stats[f"{what}.all.allocated"], stats[f"{what}.all.freed"]
+        assert made - gone == stats[f"{what}.all.current"]
+    assert stats["max_split_size"] == -1 and stats["num_sync_all_streams"] == 0
     assert cd.cuda.memory_stats_as_nested_dict()["reserved_bytes"]["all"]["current"] >= MIB
     cd.cuda.empty_cache()
     assert cd.cuda.memory_reserved() < MIB <= cd.cuda.max_memory_reserved()

@@ -6,6 +6,7 @@ What is proved: the calls, their counts, types and groups. Not proved: anything 
 from __future__ import annotations
 
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,13 @@ def test_data_parallel_training(ranks: Any) -> None:
 
     for grad in ranks(program):
         agree(grad, [[2.0, 2.0]])
+
+
+def test_the_version_of_nccl(stand_in, monkeypatch):
+    monkeypatch.setattr(stand_in.cupy.cuda, "nccl", None, raising=False)
+    with pytest.raises(RuntimeError, match="has no NCCL"):
+        cd.cuda.nccl.version()
+    for number, version in ((22703, (2, 27, 3)), (2708, (2, 7, 8))):
+        found = types.SimpleNamespace(get_version=lambda n=number: n)
+        monkeypatch.setattr(stand_in.cupy.cuda, "nccl", found)
+        assert cd.cuda.nccl.version() == version
