@@ -154,7 +154,7 @@ def _grouped_dtype(
         raise DTypeError(
             f"out_dtype={wanted.name} is not served", fix="use bfloat16, float16 or float32"
         )
-    return wanted  # type: ignore[no-any-return]
+    return wanted
 
 
 @composite(
