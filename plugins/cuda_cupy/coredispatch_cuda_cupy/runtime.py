@@ -282,13 +282,15 @@ class Runtime(Backend):
         """
         if array.dtype.names is not None:
             return self.from_host(plain(array), non_blocking).view(array.dtype)
+        if not array.size:
+            return self.cupy.empty(array.shape, array.dtype)
         pinned = self.pinned.holds(array)
         graph = capture.current()
         if graph is not None and not pinned and array.size == 1:
             value = array.item()
             value = float(value) if array.dtype.name == "bfloat16" else value
             return self.cupy.full(array.shape, value, array.dtype)
-        if graph is not None and not pinned and array.size:
+        if graph is not None and not pinned:
             raise OpError(
                 "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU "
                 "tensor is pinned.",
