@@ -61,7 +61,8 @@ class DeviceStream:
     def _follow(self) -> None:
         stream, last = self._cupy.cuda.get_current_stream(), self._stream
         self._stream = stream
-        if last is not None and last.ptr != stream.ptr:
+        # Of a stream that is captured nothing runs yet, and waiting would be captured with it.
+        if last is not None and last.ptr != stream.ptr and not last.is_capturing():
             event = self._cupy.cuda.Event(disable_timing=True)
             event.record(last)
             stream.wait_event(event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from numpy_stand_in import MACHINE
 
@@ -197,6 +199,24 @@ def test_a_replay_draws_after_what_was_drawn_on_another_stream(stand_in):
     assert z.tolist() == expected[2]
     cd.cuda.synchronize()
     assert [first.tolist(), second.tolist()] == expected[:2]
+
+
+def test_another_thread_may_draw_during_a_capture(stand_in):
+    own = cd.Generator("cuda").manual_seed(3)
+    expected = [cd.rand(4, device="cuda", generator=own).tolist() for _ in range(3)]
+    own.manual_seed(3)
+    assert cd.rand(4, device="cuda", generator=own).tolist() == expected[0]
+    found = []
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        z = cd.rand(4, device="cuda", generator=own)
+        other = threading.Thread(
+            target=lambda: found.append(cd.rand(4, device="cuda", generator=own).tolist())
+        )
+        other.start()
+        other.join()
+    g.replay()
+    assert [found[0], z.tolist()] == expected[1:]
 
 
 def test_a_graph_copies_from_and_to_pinned_memory_at_each_replay(stand_in):
