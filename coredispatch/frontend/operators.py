@@ -85,16 +85,29 @@ class _Operators:
 ops = _Operators()
 
 
+#: by namespace: a state of the table, and the operators in it
+_found: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+
 def operators(namespace: str = "") -> dict[str, Any]:
-    """The operators of a namespace under all their names; factories take ``requires_grad=``."""
+    """The operators of a namespace under all their names; factories take ``requires_grad=``.
+
+    Names that plugins bring are looked up here each time a program reads one: the answer is kept
+    until the table changes.
+    """
+    table = TABLE.snapshot
+    known = _found.get(namespace)
+    if known is not None and known[0] is table:
+        return known[1]
     found: dict[str, Any] = {}
-    for op in TABLE.snapshot.ops.values():
+    for op in table.ops.values():
         if namespace in op.namespaces:
             function = with_requires_grad(op) if op.factory or op.name.endswith("_like") else op
             # The operator behind cd.linalg.norm is called linalg_norm: names are unique.
             prefix = namespace.rpartition(".")[2] + "_"
             for name in (op.name, *op.alias):
                 found.setdefault(name.removeprefix(prefix) if namespace else name, function)
+    _found[namespace] = table, found
     return found
 
 
