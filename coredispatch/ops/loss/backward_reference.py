@@ -57,4 +57,31 @@ def cross_entropy_backward_samples(make: Any) -> Iterator[Sample]:
             yield Sample(grad, make(shape), make.positive(shape), *options)
 
 
+def nll_backward_reference(
+    grad_output: Any, input_shape: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any
+) -> Any:
+    """One element of each row or position."""
+    dim = 0 if len(input_shape) == 1 else 1
+    w = np.ones(input_shape[dim]) if weight is None else weight
+    kept = target != ignore_index
+    index = np.where(kept, target, 0)
+    own = w[index] * kept
+    scale = grad_output / own.sum() if reduction == "mean" else grad_output
+    places = np.arange(input_shape[dim]) == index[..., None]
+    return np.moveaxis(places * -(own * scale)[..., None], -1, dim)
+
+
+def nll_backward_samples(make: Any) -> Iterator[Sample]:
+    """Every reduction, with and without weights; ignored targets."""
+    for shape in ((3,), (4, 3), (8, 8), (2, 5, 2, 3)):
+        classes = shape[0] if len(shape) == 1 else shape[1]
+        rest = () if len(shape) == 1 else (shape[0], *shape[2:])
+        target = make.index(rest, classes)
+        for reduction in REDUCTIONS:
+            grad = make(rest if reduction == "none" else ())
+            yield Sample(grad, shape, target, None, -100, reduction)
+            yield Sample(grad, shape, target, make.positive((classes,)), -100, reduction)
+        yield Sample(make(()), shape, np.where(target == 1, 0, target), None, 1, "sum")
+
+
 # ---- pooling ----------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from typing import Any
 from coredispatch.ops.loss.backward_reference import (
     cross_entropy_backward_reference,
     cross_entropy_backward_samples,
+    nll_backward_reference,
+    nll_backward_samples,
 )
 from coredispatch.ops.loss.reference import (
     LOSS_METADATA,
@@ -30,7 +32,7 @@ from coredispatch.ops.loss.reference import (
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import no_gradient
-from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
@@ -287,6 +289,46 @@ def nll_loss(
     elif reduction == "sum":
         loss = loss.sum()
     return loss.reshape(shape)
+
+
+def _nll_grad(
+    grad: Any, input_shape: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any
+) -> Any:
+    return nll_loss_backward(grad, input_shape, target, weight, ignore_index, reduction)
+
+
+nll_loss.vjp(input=_nll_grad, weight=no_gradient("nll_loss", "weight"))
+
+
+@composite(
+    dtype=same,
+    reference=nll_backward_reference,
+    samples=nll_backward_samples,
+    out=lambda grad_output, input_shape, *_: tuple(input_shape),
+    **{**LOSS_METADATA, "namespace": ()},
+)
+def nll_loss_backward(
+    grad_output: Tensor,
+    input_shape: IntList,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    """Gradient of :func:`nll_loss`: zeros but for the elements of the targets."""
+    shape = tuple(input_shape)
+    dim = 0 if len(shape) == 1 else 1
+    index, kept = _kept(target, ignore_index, shape[dim], target_shape(shape))
+    if weight is None:
+        own = kept.to(grad_output.dtype)
+    else:
+        own = weight[index].masked_fill(~kept, 0)
+    scale = wide(grad_output).reshape(index.shape if reduction == "none" else ())
+    scale = scale / own.sum() if reduction == "mean" else scale
+    # Where no target counts the scale is infinite, and the gradient 0 all the same.
+    given = (-scale * own).masked_fill(~kept, 0)
+    result = lazy.zeros(shape, dtype=given.dtype, device=grad_output.device)
+    return narrow(result.scatter(dim, index.unsqueeze(dim), given.unsqueeze(dim)), grad_output)
 
 
 # ---- binary and multi-label -------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Cross entropy of logits ``(N, C, *)`` against one class for each row or position."""
+"""Cross entropy of logits ``(N, C, *)`` against one class for each row or position.
+
+Of rows also against probabilities of classes. What is given as logarithms is picked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import DimError
-from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, constant, is_dense, is_like
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.layout import COLUMNS
 
@@ -19,6 +22,16 @@ _SPLIT = 24576
 _forward = Loop("loss.classification", "cross_entropy", _SPLIT)
 _fold = Loop("loss.classification", "fold", _SPLIT)
 _backward = Loop("loss.classification", "cross_entropy_backward", _SPLIT)
+_weighted = Loop("loss.classification", "weighted", _SPLIT)
+_weighted_backward = Loop("loss.classification", "weighted_backward", _SPLIT)
+_weighted_fold = Loop("loss.classification", "weighted_fold", _SPLIT)
+_weighted_positions = Loop("loss.classification", "weighted_positions", _SPLIT)
+_weighted_positions_backward = Loop("loss.classification", "weighted_positions_backward", _SPLIT)
+_shares = Loop("loss.classification", "shares", _SPLIT)
+_shares_backward = Loop("loss.classification", "shares_backward", _SPLIT)
+_nll = Loop("loss.classification", "nll", _SPLIT)
+_nll_total = Loop("loss.classification", "nll_total", _SPLIT)
+_nll_backward = Loop("loss.classification", "nll_backward", _SPLIT)
 _positions = Loop("loss.classification", "positions", _SPLIT)
 _positions_backward = Loop("loss.classification", "positions_backward", _SPLIT)
 
@@ -46,6 +59,10 @@ def cross_entropy(
 ) -> np.ndarray:
     """``log sum exp(row) - row[target]`` of each row, or their mean or sum."""
     own, (rows, classes) = input.dtype, input.shape[:2]
+    if target.dtype != INT64:
+        return _of_shares(input, target, weight, reduction, label_smoothing)
+    if weight is not None or label_smoothing:
+        return _of_weights(input, target, weight, ignore_index, reduction, label_smoothing)
     if input.ndim > 2:
         return _of_positions(input, target, ignore_index, reduction)
     losses, bad = np.empty(rows, own), np.zeros(1, INT64)
@@ -94,6 +111,11 @@ def cross_entropy_backward(
 ) -> np.ndarray:
     """``(softmax(row) - onehot(target)) * grad`` of each row, ``grad`` divided for a mean."""
     own, (rows, classes) = input.dtype, input.shape[:2]
+    if target.dtype != INT64:
+        return _of_shares_backward(grad, input, target, weight, reduction, label_smoothing)
+    if weight is not None or label_smoothing:
+        options = ignore_index, reduction, label_smoothing
+        return _of_weights_backward(grad, input, target, weight, *options)
     if reduction == "none":
         scale = np.ascontiguousarray(grad, own)
     else:
@@ -110,33 +132,235 @@ def cross_entropy_backward(
     return out
 
 
+# ---- weights of classes, and shares that go to all of them ------------------------------------
+
+
+def _parts(weight: Any, classes: int, smoothing: float, own: Any) -> tuple[Any, float, float]:
+    """The weights of the classes, and what of a target goes to its class and to each."""
+    weights = constant(classes, own, 1.0) if weight is None else weight
+    return weights, 1.0 - smoothing, smoothing / classes
+
+
+def _kept_weight(weights: np.ndarray, target: np.ndarray, ignored: int) -> float:
+    """The weights of all targets that count; of one out of bounds, which the loop finds, any."""
+    return float(np.sum(weights.take(target, mode="clip"), where=target != ignored, dtype=float))
+
+
+def _run_weighted(
+    loops: tuple[Loop, Loop], arrays: Any, options: Any, ignored: int, out: np.ndarray
+) -> None:
+    """The first loop for rows, the second for positions; DimError for a target out of bounds."""
+    input, target = arrays[-2:]
+    images, classes = input.shape[:2]
+    weights, given, even = options
+    shares = given, even, float(weights.sum(dtype=float)), out
+    bad = np.zeros(1, INT64)
+    if input.ndim == 2:
+        rest = classes, ignored, *shares, bad
+        loops[0](input.dtype, input.size, images, *arrays, weights, *rest, weight=classes)
+    else:
+        inner = target.size // images
+        tiles = (inner + COLUMNS - 1) // COLUMNS
+        rest = classes, inner, tiles, ignored, *shares, bad
+        weight = classes * COLUMNS
+        loops[1](input.dtype, input.size, images * tiles, *arrays, weights, *rest, weight=weight)
+    _check(bad, target, classes, ignored)
+
+
+def _of_weights(
+    input: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, smooth: float
+) -> np.ndarray:
+    own = input.dtype
+    options = _parts(weight, input.shape[1], smooth, own)
+    losses = np.empty(target.shape, own)
+    loops = _weighted, _weighted_positions
+    _run_weighted(loops, (input, target), options, ignored, losses)
+    return _reduced_by_weight(losses, target, options[0], ignored, reduction)
+
+
+def _reduced_by_weight(
+    losses: np.ndarray, target: np.ndarray, weights: np.ndarray, ignored: int, reduction: str
+) -> np.ndarray:
+    if reduction == "none":
+        return losses
+    own, size, total = losses.dtype, losses.size, np.empty((), losses.dtype)
+    arguments = losses, target, weights, ignored, int(reduction == "mean"), total
+    _weighted_fold(own, size, 1, *arguments)
+    return total
+
+
+def _scale(grad: np.ndarray, shape: Any, reduction: str, divisor: float, own: Any) -> np.ndarray:
+    """What arrives for each loss."""
+    if reduction == "none":
+        return np.ascontiguousarray(grad, own)
+    return np.full(shape, float(grad) / divisor if divisor else np.nan, own)
+
+
+def _of_weights_backward(
+    grad: np.ndarray,
+    input: np.ndarray,
+    target: np.ndarray,
+    weight: Any,
+    ignored: int,
+    reduction: str,
+    smooth: float,
+) -> np.ndarray:
+    own = input.dtype
+    options = _parts(weight, input.shape[1], smooth, own)
+    divisor = _kept_weight(options[0], target, ignored) if reduction == "mean" else 1.0
+    scale, out = _scale(grad, target.shape, reduction, divisor, own), np.empty(input.shape, own)
+    loops = _weighted_backward, _weighted_positions_backward
+    _run_weighted(loops, (scale, input, target), options, ignored, out)
+    return out
+
+
+# ---- probabilities of classes -----------------------------------------------------------------
+
+
+def _of_shares(
+    input: np.ndarray, target: np.ndarray, weight: Any, reduction: str, smooth: float
+) -> np.ndarray:
+    own, (rows, classes) = input.dtype, input.shape
+    weights, *shares = _parts(weight, classes, smooth, own)
+    losses = np.empty(rows, own)
+    arguments = input, target, weights, classes, *shares, losses
+    _shares(own, input.size, rows, *arguments, weight=classes)
+    if reduction == "none":
+        return losses
+    total = np.add.reduce(losses, dtype=np.float64)
+    return np.asarray(total / rows if reduction == "mean" else total, own)
+
+
+def _of_shares_backward(
+    grad: np.ndarray,
+    input: np.ndarray,
+    target: np.ndarray,
+    weight: Any,
+    reduction: str,
+    smooth: float,
+) -> np.ndarray:
+    own, (rows, classes) = input.dtype, input.shape
+    weights, *shares = _parts(weight, classes, smooth, own)
+    scale = _scale(grad, rows, reduction, rows if reduction == "mean" else 1, own)
+    out = np.empty(input.shape, own)
+    arguments = scale, input, target, weights, classes, *shares, out
+    _shares_backward(own, input.size, rows, *arguments, weight=classes)
+    return out
+
+
+# ---- logarithms that are given ----------------------------------------------------------------
+
+
+def nll_loss(
+    input: np.ndarray, target: np.ndarray, weight: Any, ignore_index: int, reduction: str
+) -> np.ndarray:
+    """``-weight[target] input[target]`` of each position, or their mean or sum."""
+    own, classes = input.dtype, input.shape[1]
+    weights = constant(classes, own, 1.0) if weight is None else weight
+    images, size, bad = len(input), target.size, np.zeros(1, INT64)
+    arguments = input, target, weights, classes, size // images, ignore_index
+    if reduction == "none":
+        out = np.empty(target.shape, own)
+        _nll(own, size, images, *arguments, out, bad, weight=size // images)
+    else:
+        out = np.empty((), own)
+        _nll_total(own, size, 1, *arguments, int(reduction == "mean"), out, bad)
+    _check(bad, target, classes, ignore_index)
+    return out
+
+
+def nll_loss_backward(
+    grad: np.ndarray,
+    input_shape: Any,
+    target: np.ndarray,
+    weight: Any,
+    ignore_index: int,
+    reduction: str,
+) -> np.ndarray:
+    """Zeros but for the elements of the targets."""
+    own, shape = grad.dtype, tuple(input_shape)
+    classes = shape[1]
+    weights = constant(classes, own, 1.0) if weight is None else weight
+    divisor = _kept_weight(weights, target, ignore_index) if reduction == "mean" else 1.0
+    scale = _scale(grad, target.shape, reduction, divisor, own)
+    out, bad = np.zeros(shape, own), np.zeros(1, INT64)
+    size, inner = target.size, target.size // shape[0]
+    arguments = scale, target, weights, classes, inner, ignore_index, out, bad
+    _nll_backward(own, size, shape[0], *arguments, weight=inner)
+    _check(bad, target, classes, ignore_index)
+    return out
+
+
+def _is_of_classes(weight: Any, classes: int, own: Any) -> bool:
+    return weight is None or (
+        weight.shape == (classes,) and weight.dtype == own and bool(weight.flags.c_contiguous)
+    )
+
+
+def _are_classes(target: Any, shape: tuple[int, ...]) -> bool:
+    return (
+        target.dtype == INT64
+        and target.shape == (*shape[:1], *shape[2:])
+        and target.size > 0
+        and bool(target.flags.c_contiguous)
+    )
+
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _accepts_nll(input: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any) -> bool:
+    return (
+        is_dense(input, 1)
+        and input.ndim >= 2
+        and _are_classes(target, input.shape)
+        and _is_of_classes(weight, input.shape[1], input.dtype)
+        and reduction in _REDUCTIONS
+    )
+
+
+def _accepts_nll_backward(
+    grad: Any, input_shape: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any
+) -> bool:
+    shape = tuple(input_shape)
+    return (
+        grad.dtype in FLOATS
+        and len(shape) >= 2
+        and _are_classes(target, shape)
+        and _is_of_classes(weight, shape[1], grad.dtype)
+        and reduction in _REDUCTIONS
+        and grad.shape == (target.shape if reduction == "none" else ())
+    )
+
+
 def _accepts(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float
 ) -> bool:
-    return (
-        weight is None
-        and is_dense(input, _LEAST)
-        and input.ndim >= 2
-        and label_smoothing == 0.0
-        and target.dtype == INT64
-        and target.shape == (*input.shape[:1], *input.shape[2:])
-        and bool(target.flags.c_contiguous)
-        and reduction in ("mean", "sum", "none")
-    )
+    if not (is_dense(input, 1) and input.ndim >= 2 and reduction in _REDUCTIONS):
+        return False
+    if not (0 <= label_smoothing <= 1 and _is_of_classes(weight, input.shape[1], input.dtype)):
+        return False
+    if _are_classes(target, input.shape):
+        return input.size >= _LEAST or weight is not None or label_smoothing > 0
+    return input.ndim == 2 and is_like(target, input)
 
 
 def _accepts_backward(grad: Any, input: Any, target: Any, *options: Any) -> bool:
     if not _accepts(input, target, *options) or grad.dtype != input.dtype:
         return False
     reduction = options[2]
-    return grad.shape == (target.shape if reduction == "none" else ())
+    return grad.shape == ((*input.shape[:1], *input.shape[2:]) if reduction == "none" else ())
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward,
+    "nll_loss": nll_loss,
+    "nll_loss_backward": nll_loss_backward,
 }
 WHEN: dict[str, Callable[..., bool]] = {
     "cross_entropy": _accepts,
     "cross_entropy_backward": _accepts_backward,
+    "nll_loss": _accepts_nll,
+    "nll_loss_backward": _accepts_nll_backward,
 }
