@@ -78,7 +78,11 @@ def leaky_relu(x: np.ndarray, slope: float, out: Any = None) -> Any:
     low = np.multiply(x, x.dtype.type(slope))
     if 0 <= slope <= 1:
         return np.maximum(x, low, out=low if out is None and x.ndim else out)
-    return np.where(x > 0, x, low)
+    chosen = np.where(x > 0, x, low)
+    if out is None:
+        return chosen
+    np.copyto(out, chosen)
+    return out
 
 
 def leaky_relu_backward(grad: np.ndarray, x: np.ndarray, slope: float) -> Any:

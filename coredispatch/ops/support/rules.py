@@ -25,6 +25,7 @@ from coredispatch.registry.model.dtypes import (
     Promotion,
     bool_,
     int64,
+    same,
 )
 from coredispatch.registry.model.errors import ChoiceError, DTypeError, OptionError, ShapeError
 from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
@@ -120,11 +121,6 @@ def reduced(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> Shape
 
 
 # ---- dtype rules ------------------------------------------------------------------------------
-
-
-def same(self: Any, *_: Any) -> DType:
-    """The dtype of the first tensor."""
-    return DType.of(self.dtype)
 
 
 def indices(*_: Any) -> DType:

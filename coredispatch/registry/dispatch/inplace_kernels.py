@@ -87,10 +87,23 @@ class InplaceEntry(Entry):
         return a
 
     def write_more(self, target: Value, args: tuple[Any, ...]) -> bool:
-        """:meth:`direct` for more arguments, with the first kernel; False where it does not fit."""
+        """:meth:`direct` for more arguments."""
+        entry: InplaceEntry = self
+        otherwise = entry.otherwise
+        while otherwise is not None:
+            least = entry.least
+            small = least and getattr(target.raw, "size", least) < least
+            if not small and entry.write_all(target, args):
+                return True
+            entry = otherwise
+            otherwise = entry.otherwise
+        return entry.write_all(target, args)
+
+    def write_all(self, target: Value, args: tuple[Any, ...]) -> bool:
+        """:meth:`write` for more arguments."""
         fn = self.fn
         promotion = self.promotion
-        if fn is None or promotion == PROMOTE_NONE or self.least:
+        if fn is None or promotion == PROMOTE_NONE:
             return False
         dtype = dtype_of(target) if target._dtype is None else target._dtype
         if dtype not in self.weak or (promotion == PROMOTE_FLOAT and dtype not in self.floats):

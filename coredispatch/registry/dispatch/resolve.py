@@ -40,6 +40,7 @@ from coredispatch.registry.model.dtypes import (
     bool_,
     int32,
     int64,
+    same,
 )
 from coredispatch.registry.model.errors import OpError
 from coredispatch.registry.model.results import returning
@@ -346,10 +347,11 @@ def _inplace_over(
         and isinstance(kernel, Kernel)
         and kernel.takes_out
         and strided
-        and isinstance(rule, Promotion)
-        and rule.result is None
+        and (rule is same or (isinstance(rule, Promotion) and rule.result is None))
         and not functional.lists
     ):
+        if rule is same and entry.promotion == PROMOTE_NONE:
+            entry.promotion = PROMOTE_COMMON  # nothing is promoted: other dtypes go the long way
         entry.fn, entry.kernel_context, entry.least = inner.fn, inner.kernel_context, inner.least
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:

@@ -28,6 +28,7 @@ __all__ = [
     "default_dtype",
     "promote_types",
     "result_type",
+    "same",
     "set_default_dtype",
 ]
 
@@ -365,6 +366,11 @@ def members(domain: str | Iterable[DType]) -> frozenset[DType]:
     if not isinstance(domain, str):
         return frozenset(domain)
     return frozenset(filter(DOMAINS[domain][1], ALL_DTYPES))
+
+
+def same(self: Any, *_: Any) -> DType:
+    """A dtype rule: the dtype of the first tensor."""
+    return DType.of(self.dtype)
 
 
 class Promotion:

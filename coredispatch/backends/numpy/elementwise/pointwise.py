@@ -257,11 +257,14 @@ def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
 
 def sign(x: np.ndarray, out: Any = None) -> Any:
     """-1, 0 or 1."""
-    if x.dtype.kind == "b":
-        return x.copy()
-    if x.dtype.kind != "V":
+    if x.dtype.kind not in "bV":
         return np.sign(x, out)
-    return np.sign(x.astype(np.float32)).astype(x.dtype)  # ml_dtypes keeps the sign of zero
+    # ml_dtypes keeps the sign of zero.
+    signs = x if x.dtype.kind == "b" else np.sign(x.astype(np.float32))
+    if out is None:
+        return signs.astype(x.dtype)
+    np.copyto(out, signs, casting="same_kind")
+    return out
 
 
 def _whole(ufunc: np.ufunc) -> Callable[..., Any]:
