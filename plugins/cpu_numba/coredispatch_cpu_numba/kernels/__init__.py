@@ -19,7 +19,7 @@ from __future__ import annotations
 from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise, strided
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
-from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, pointwise
+from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, parametrized, pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc
@@ -40,6 +40,7 @@ __all__ = ["MODULES"]
 
 MODULES = (
     pointwise,
+    parametrized,
     sums,
     softmax,
     layer_norms,
