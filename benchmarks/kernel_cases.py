@@ -68,6 +68,14 @@ def elementwise(size: int) -> Iterator[Kernel]:
     yield Kernel("add number", lambda lib, x: x + 1.5, (x,))
     yield Kernel("where", lambda lib, x, y: lib.where(x > y, x, y), (x, y))
     yield Kernel("clone", lambda lib, x: x.clone(), (x,))
+    signed = normal(size)
+    yield Kernel("clamp", lambda lib, x: x.clamp(-1, 1), (signed,))
+    yield Kernel("clamp in place", lambda lib, x: x.clamp_(-1, 1), (signed,))
+    yield Kernel("relu in place", lambda lib, x: x.relu_(), (signed,))
+    yield Kernel("lerp", lambda lib, x, y: lib.lerp(x, y, 0.1), (x, y))
+    yield Kernel("addcmul", lambda lib, x, y: lib.addcmul(x, x, y, value=0.5), (x, y))
+    for name in ("hardswish", "elu"):
+        yield Kernel(name, lambda lib, x, f=name: getattr(lib.nn.functional, f)(x), (signed,))
     for name in ("sigmoid", "tanh", "relu"):
         yield Kernel(f"{name} fwd+bwd", lambda lib, x, f=name: getattr(lib, f)(x), (x,), True)
     for name in functional:
@@ -117,6 +125,21 @@ def matrices(size: int) -> Iterator[Kernel]:
         yield Kernel(
             f"cross_entropy{suffix}",
             lambda lib, x, t: lib.nn.functional.cross_entropy(x, t),
+            (x, integers(n, m)),
+            backward,
+        )
+        for name, options in (("smoothed", {"label_smoothing": 0.1}), ("weighted", {})):
+            yield Kernel(
+                f"cross_entropy {name}{suffix}",
+                lambda lib, x, t, w, k=options: lib.nn.functional.cross_entropy(
+                    x, t, None if k else w.detach(), **k
+                ),
+                (x, integers(n, m), row),
+                backward,
+            )
+        yield Kernel(
+            f"nll_loss{suffix}",
+            lambda lib, x, t: lib.nn.functional.nll_loss(x, t),
             (x, integers(n, m)),
             backward,
         )
@@ -213,6 +236,25 @@ def layers() -> Iterator[Kernel]:
             (image, channels, channels),
             backward,
         )
+        yield Kernel(
+            f"batch_norm of rows{suffix}",
+            lambda lib, x, w, b: lib.nn.functional.batch_norm(x, None, None, w, b, training=True),
+            (normal(64, 512), positive(512), positive(512)),
+            backward,
+        )
+        yield Kernel(
+            f"adaptive_avg_pool2d{suffix}",
+            lambda lib, x: lib.nn.functional.adaptive_avg_pool2d(x, 1),
+            (normal(8, 256, 7, 7),),
+            backward,
+        )
+        for mode in ("nearest", "bilinear", "bicubic"):
+            yield Kernel(
+                f"interpolate {mode}{suffix}",
+                lambda lib, x, m=mode: lib.nn.functional.interpolate(x, scale_factor=2, mode=m),
+                (normal(4, 16, 32, 32),),
+                backward,
+            )
         yield Kernel(
             f"cross_entropy of positions{suffix}",
             lambda lib, x, t: lib.nn.functional.cross_entropy(x, t),

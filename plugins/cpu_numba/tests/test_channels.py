@@ -26,7 +26,10 @@ def close(ours: Any, theirs: Any, dtype: Any, factor: float = 1) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("shape", [(4, 8, 12, 12), (3, 5, 500), (2, 3, 7, 9, 61), (1, 2, 5000)])
+@pytest.mark.parametrize(
+    "shape",
+    [(4, 8, 12, 12), (3, 5, 500), (2, 3, 7, 9, 61), (1, 2, 5000), (300, 5), (40, 333), (2, 64)],
+)
 def test_batch_norm(reference: Reference, shape: Any, affine: bool, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     channels = shape[1]
@@ -62,10 +65,11 @@ def test_batch_norm(reference: Reference, shape: Any, affine: bool, dtype: Any) 
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
-def test_batch_norm_of_half_precision(name: str) -> None:
+@pytest.mark.parametrize("spatial", [(20, 31), ()])
+def test_batch_norm_of_half_precision(name: str, spatial: tuple[int, ...]) -> None:
     """As of the same numbers in float32, rounded once; what is per channel is float32."""
     rng, dtype = np.random.default_rng(0), numpy_dtype(getattr(cd, name))
-    x, grad = (rng.standard_normal((3, 5, 20, 31)).astype(dtype) for _ in range(2))
+    x, grad = (rng.standard_normal((30, 5, *spatial)).astype(dtype) for _ in range(2))
     weight, bias, of_mean, of_var = rng.random((4, 5)).astype(np.float32)
     wide, wide_grad = x.astype(np.float32), grad.astype(np.float32)
     train, back, inference = (
@@ -98,14 +102,27 @@ def test_batch_norm_of_half_precision(name: str) -> None:
 
 def test_batch_norm_of_special_values() -> None:
     """A NaN or an infinity spoils its own channel, the variance included, and no other."""
-    x = np.ones((4, 3, 300), np.float32)
-    x[0, 0, 0], x[1, 1, 1] = np.nan, np.inf
-    out, mean, var = KERNELS["batch_norm_train"](x, None, None, 1e-5)
-    assert np.isnan(out[:, :2]).all()
-    assert np.isnan(var[:2]).all()
-    assert np.isnan(mean[0])
-    np.testing.assert_array_equal(out[:, 2], 0)
-    assert (mean[2], var[2]) == (1, 0)
+    for spatial in ((300,), ()):
+        x = np.ones((40, 3, *spatial), np.float32)
+        x[0, 0], x[1, 1] = np.nan, np.inf
+        out, mean, var = KERNELS["batch_norm_train"](x, None, None, 1e-5)
+        assert np.isnan(out[:, :2]).all()
+        assert np.isnan(var[:2]).all()
+        assert np.isnan(mean[0])
+        np.testing.assert_array_equal(out[:, 2], 0)
+        assert (mean[2], var[2]) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_means_of_planes(reference: Reference, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    pool = KERNELS["adaptive_avg_pool"]
+    for shape, size in (((4, 8, 12, 12), (1, 1)), ((3, 50, 70), (1,)), ((2, 3, 4, 5, 6), (1,) * 3)):
+        x = rng.standard_normal(shape).astype(dtype)
+        found = pool(x, size)
+        assert found.dtype == dtype and found.shape == (*shape[: -len(size)], *size)
+        close(found, reference["adaptive_avg_pool"].fn(x.astype(np.float64), size), dtype)
+    assert pool(x, (2, 1)) is NotImplemented
 
 
 @settings(max_examples=40)

@@ -134,8 +134,10 @@ def test_in_place_forms_of_one_tensor(dtype: Any, step: int) -> None:
             of = getattr(functional, name)
             same(lambda x, of=of: of(x, inplace=True), of)
         if dtype is not cd.int64:
-            steep = functional.leaky_relu
-            same(lambda x: steep(x, 2.5, inplace=True), lambda x: steep(x, 2.5))
+            same(
+                lambda x: functional.leaky_relu(x, 2.5, inplace=True),
+                lambda x: functional.leaky_relu(x, 2.5),
+            )
         for name in ("neg", "sign"):
             same(
                 lambda x, name=name: getattr(x, f"{name}_")(),

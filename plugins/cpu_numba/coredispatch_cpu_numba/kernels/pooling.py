@@ -1,4 +1,4 @@
-"""Max pooling over two dimensions of contiguous arrays, and its gradient."""
+"""Max pooling over two dimensions of contiguous arrays, and its gradient; means of planes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import CoreDispatchError, operator
+from coredispatch.plugin import CoreDispatchError, call_raw, operator
 from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
@@ -113,9 +113,27 @@ def max_pool_backward(
     return out
 
 
+def adaptive_avg_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
+    """One element of each plane: the mean of a row."""
+    n = len(output_size)
+    if prod(output_size) != 1 or not is_dense(input, 1) or not 0 < n <= input.ndim:
+        return NotImplemented
+    lead, size = input.shape[: input.ndim - n], prod(input.shape[input.ndim - n :])
+    if size == 0:
+        return NotImplemented
+    return call_raw("mean", "cpu", input.reshape(*lead, size), (-1,), False, None).reshape(
+        *lead, *output_size
+    )
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool": adaptive_avg_pool,
     "max_pool": max_pool,
     "max_pool_backward": max_pool_backward,
 }
 #: the calls of NumPy's forward pass cost more than its elements, however few there are
-LEAST: dict[str, int] = {"max_pool": 1, "max_pool_backward": _LEAST}
+LEAST: dict[str, int] = {
+    "adaptive_avg_pool": 512,
+    "max_pool": 1,
+    "max_pool_backward": _LEAST,
+}

@@ -153,7 +153,8 @@ def _run_weighted(
     input, target = arrays[-2:]
     images, classes = input.shape[:2]
     weights, given, even = options
-    shares = given, even, float(weights.sum(dtype=float)), out
+    whole = float(weights.sum(dtype=float)) if even else 0.0  # of use for even shares only
+    shares = given, even, whole, out
     bad = np.zeros(1, INT64)
     if input.ndim == 2:
         rest = classes, ignored, *shares, bad

@@ -13,6 +13,7 @@ import numpy as np
 
 from coredispatch_cpu_numba.arrays import HALVES, POINTWISE, constant, is_dense, is_like
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import COLUMNS
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
@@ -23,6 +24,9 @@ _SHORTEST = 8  # elements of a channel of an image: shorter ones are no work for
 _train = Loop("norm.batch_norm", "train", _SPLIT)
 _train_backward = Loop("norm.batch_norm", "train_backward", _SPLIT)
 _inference = Loop("norm.batch_norm", "inference", _SPLIT)
+_train_flat = Loop("norm.batch_norm", "train_flat", _SPLIT)
+_train_flat_backward = Loop("norm.batch_norm", "train_flat_backward", _SPLIT)
+_inference_flat = Loop("norm.batch_norm", "inference_flat", _SPLIT)
 
 
 def _length(input: np.ndarray) -> int:
@@ -44,6 +48,11 @@ def batch_norm_train(
     weight = constant(channels, wide, 1.0) if weight is None else weight
     bias = constant(channels, wide, 0.0) if bias is None else bias
     out, mean, var = np.empty(input.shape, own), np.empty(channels, wide), np.empty(channels, wide)
+    if n == 1:
+        flat = (input, weight, bias, channels, float(eps), out, mean, var)
+        weight_of_tile = len(input) * COLUMNS
+        _train_flat(own, input.size, -(-channels // COLUMNS), *flat, weight=weight_of_tile)
+        return out, mean, var
     given = (input, weight, bias, channels, n, float(eps), out, mean, var)
     _train(own, input.size, channels, *given, weight=len(input) * n)
     return out, mean, var
@@ -65,8 +74,13 @@ def batch_norm_train_backward(
     weight = constant(channels, wide, 1.0) if weight is None else weight
     out = np.empty(input.shape, own)
     weight_grad, bias_grad = np.empty(channels, wide), np.empty(channels, wide)
-    given = (grad, mean_grad, var_grad, input, weight, mean, var, channels, n, float(eps))
     results = (out, weight_grad, bias_grad)
+    if n == 1:
+        flat = (grad, mean_grad, var_grad, input, weight, mean, var, channels, float(eps))
+        tiles, each = -(-channels // COLUMNS), len(input) * COLUMNS
+        _train_flat_backward(own, input.size, tiles, *flat, *results, weight=each)
+        return results
+    given = (grad, mean_grad, var_grad, input, weight, mean, var, channels, n, float(eps))
     _train_backward(own, input.size, channels, *given, *results, weight=len(input) * n)
     return results
 
@@ -76,19 +90,24 @@ def batch_norm_inference(
 ) -> np.ndarray:
     """The input normalized by statistics that are given."""
     own, (images, channels), n = input.dtype, input.shape[:2], _length(input)
-    with np.errstate(all="ignore"):
-        factor = 1 / np.sqrt(var + var.dtype.type(eps))
-        factor = factor if weight is None else factor * weight
-    bias = constant(channels, _wide(own), 0.0) if bias is None else bias
+    wide = _wide(own)
+    weight = constant(channels, wide, 1.0) if weight is None else weight
+    bias = constant(channels, wide, 0.0) if bias is None else bias
     out = np.empty(input.shape, own)
-    given = (input, mean, factor, bias, channels, n, out)
+    if n == 1:
+        flat = (input, mean, var, weight, bias, channels, float(eps), out)
+        _inference_flat(own, input.size, images, *flat, weight=channels)
+        return out
+    given = (input, mean, var, weight, bias, channels, n, float(eps), out)
     _inference(own, input.size, images * channels, *given, weight=n)
     return out
 
 
 def _fits(input: Any, *vectors: Any) -> bool:
     """Whether the input is contiguous and the vectors, or None, have one element per channel."""
-    if not is_dense(input, _LEAST, POINTWISE) or input.ndim < 3 or _length(input) < _SHORTEST:
+    if not is_dense(input, _LEAST, POINTWISE) or input.ndim < 2:
+        return False
+    if 1 < _length(input) < _SHORTEST:
         return False
     shape, dtype = input.shape[1:2], _wide(input.dtype)
     return all(
