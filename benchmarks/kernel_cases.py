@@ -74,6 +74,14 @@ def elementwise(size: int) -> Iterator[Kernel]:
     yield Kernel("relu in place", lambda lib, x: x.relu_(), (signed,))
     yield Kernel("lerp", lambda lib, x, y: lib.lerp(x, y, 0.1), (x, y))
     yield Kernel("addcmul", lambda lib, x, y: lib.addcmul(x, x, y, value=0.5), (x, y))
+    for name in ("mse_loss", "smooth_l1_loss"):
+        for suffix, backward in (("", False), (" fwd+bwd", True)):
+            yield Kernel(
+                f"{name}{suffix}",
+                lambda lib, x, y, f=name: getattr(lib.nn.functional, f)(x, y.detach()),
+                (signed, y),
+                backward,
+            )
     for name in ("hardswish", "elu"):
         yield Kernel(name, lambda lib, x, f=name: getattr(lib.nn.functional, f)(x), (signed,))
     for name in ("sigmoid", "tanh", "relu"):

@@ -22,7 +22,7 @@ from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, gene
 from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, parametrized, pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
-from coredispatch_cpu_numba.kernels.loss import classification, ctc
+from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
     attention,
     grids,
@@ -47,6 +47,7 @@ MODULES = (
     batch_norm,
     pooling,
     classification,
+    regression,
     optim_steps,
     general,
     depthwise,
