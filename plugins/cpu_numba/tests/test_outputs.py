@@ -160,8 +160,9 @@ def test_predicates_reject() -> None:
     assert WHEN["cross_entropy"](big, target, *options)
     assert not WHEN["cross_entropy"](big, target.astype(np.int32), *options)
     assert not WHEN["cross_entropy"](big, target[:10], *options)
-    assert not WHEN["cross_entropy"](big, target, np.ones(300, np.float32), -100, "mean", 0.0)
-    assert not WHEN["cross_entropy"](big, target, None, -100, "mean", 0.1)
+    assert not WHEN["cross_entropy"](big, target, np.ones(300), -100, "mean", 0.0)
+    assert not WHEN["cross_entropy"](big, target, np.ones(2, np.float32), -100, "mean", 0.0)
+    assert not WHEN["cross_entropy"](big, target, None, -100, "mean", 1.1)
 
 
 def test_arrays_that_numpy_made_elsewhere() -> None:
