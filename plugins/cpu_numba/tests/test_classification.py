@@ -82,6 +82,13 @@ def test_nll_loss(shape: tuple[int, ...], dtype: Any) -> None:
         agree("nll_loss_backward", np.asarray(grad), shape, target, w, ignored, reduction)
 
 
+def test_nll_loss_of_a_vector() -> None:
+    x, target, weight = RNG.normal(size=6), np.array(4), RNG.uniform(0.1, 1, 6)
+    for reduction, w in itertools.product(("mean", "sum", "none"), (None, weight)):
+        agree("nll_loss", x, target, w, -100, reduction)
+        agree("nll_loss_backward", np.array(0.7), x.shape, target, w, -100, reduction)
+
+
 def test_a_class_without_weight_does_not_count() -> None:
     """Whatever its logit."""
     weight = np.array([0.0, 1.0, 2.0], np.float32)

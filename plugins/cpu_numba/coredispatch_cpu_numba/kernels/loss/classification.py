@@ -252,13 +252,18 @@ def _of_shares_backward(
 # ---- logarithms that are given ----------------------------------------------------------------
 
 
+def _images(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many images, and classes: a vector of logarithms is one image."""
+    return (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
+
+
 def nll_loss(
     input: np.ndarray, target: np.ndarray, weight: Any, ignore_index: int, reduction: str
 ) -> np.ndarray:
     """``-weight[target] input[target]`` of each position, or their mean or sum."""
-    own, classes = input.dtype, input.shape[1]
+    own, (images, classes) = input.dtype, _images(input.shape)
     weights = constant(classes, own, 1.0) if weight is None else weight
-    images, size, bad = len(input), target.size, np.zeros(1, INT64)
+    size, bad = target.size, np.zeros(1, INT64)
     arguments = input, target, weights, classes, size // images, ignore_index
     if reduction == "none":
         out = np.empty(target.shape, own)
@@ -280,14 +285,14 @@ def nll_loss_backward(
 ) -> np.ndarray:
     """Zeros but for the elements of the targets."""
     own, shape = grad.dtype, tuple(input_shape)
-    classes = shape[1]
+    images, classes = _images(shape)
     weights = constant(classes, own, 1.0) if weight is None else weight
     divisor = _kept_weight(weights, target, ignore_index) if reduction == "mean" else 1.0
     scale = _scale(grad, target.shape, reduction, divisor, own)
     out, bad = np.zeros(shape, own), np.zeros(1, INT64)
-    size, inner = target.size, target.size // shape[0]
+    size, inner = target.size, target.size // images
     arguments = scale, target, weights, classes, inner, ignore_index, out, bad
-    _nll_backward(own, size, shape[0], *arguments, weight=inner)
+    _nll_backward(own, size, images, *arguments, weight=inner)
     _check(bad, target, classes, ignore_index)
     return out
 
@@ -301,7 +306,7 @@ def _is_of_classes(weight: Any, classes: int, own: Any) -> bool:
 def _are_classes(target: Any, shape: tuple[int, ...]) -> bool:
     return (
         target.dtype == INT64
-        and target.shape == (*shape[:1], *shape[2:])
+        and target.shape == ((*shape[:1], *shape[2:]) if len(shape) > 1 else ())
         and target.size > 0
         and bool(target.flags.c_contiguous)
     )
@@ -313,9 +318,9 @@ _REDUCTIONS = ("mean", "sum", "none")
 def _accepts_nll(input: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any) -> bool:
     return (
         is_dense(input, 1)
-        and input.ndim >= 2
+        and input.ndim >= 1
         and _are_classes(target, input.shape)
-        and _is_of_classes(weight, input.shape[1], input.dtype)
+        and _is_of_classes(weight, _images(input.shape)[1], input.dtype)
         and reduction in _REDUCTIONS
     )
 
@@ -326,9 +331,9 @@ def _accepts_nll_backward(
     shape = tuple(input_shape)
     return (
         grad.dtype in FLOATS
-        and len(shape) >= 2
+        and len(shape) >= 1
         and _are_classes(target, shape)
-        and _is_of_classes(weight, shape[1], grad.dtype)
+        and _is_of_classes(weight, _images(shape)[1], grad.dtype)
         and reduction in _REDUCTIONS
         and grad.shape == (target.shape if reduction == "none" else ())
     )
