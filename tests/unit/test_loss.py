@@ -327,3 +327,12 @@ def test_embedding_bag_takes_all_of_pytorchs_arguments() -> None:
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6)
     with pytest.raises(cd.ArgumentError, match="no sparse gradient"):
         F.embedding_bag(cd.tensor([0]), cd.ones(1, 1), cd.tensor([0]), mode="max", sparse=True)
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_huber_without_a_bound_is_half_the_square(size: int) -> None:
+    x = cd.linspace(-9, 9, size).requires_grad_()
+    loss = F.huber_loss(x, cd.zeros(size), reduction="none", delta=float("inf"))
+    cd.testing.assert_close(loss, x.detach() ** 2 / 2)
+    (grad,) = cd.autograd.grad(loss.sum(), x)
+    cd.testing.assert_close(grad, x.detach())

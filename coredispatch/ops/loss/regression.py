@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import inf, log, pi
 from typing import Any
 
 from coredispatch.ops.loss.classification import reduce_loss
@@ -178,6 +178,8 @@ def huber_loss(
         raise ArgumentError(f"delta must be positive, got {delta}", fix="use a delta above 0")
     d = (input - target).abs()
     near = d.clamp_max(delta)
+    if delta == inf:  # nothing is beyond it
+        return reduce_loss(near * near * 0.5, reduction)
     return reduce_loss(near * near * 0.5 + (d - near) * delta, reduction)
 
 
