@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def smooth_l1_loss(input: np.ndarray, target: np.ndarray, reduction: str, beta: 
 
 def huber_loss(input: np.ndarray, target: np.ndarray, reduction: str, delta: Any) -> Any:
     """``d^2 / 2`` where ``d = |input - target|`` is below ``delta``, else a line."""
-    if not delta > 0:
+    if not 0 < delta < inf:
         return NotImplemented
     return _loss("huber", input, target, reduction, float(delta), 0.5, float(delta))
 
