@@ -355,6 +355,9 @@ def _magnitude(reference: Reference, r: Any, number: int) -> Any:
         reach = _matching(reference.magnitude(), r, number)
     except Exception:  # the reference refuses absolute values: bound by the result alone
         reach = np.abs(r)
+    terms = reference.terms()
+    if terms is not None:
+        reach = np.maximum(reach, _matching(terms, r, number))
     # Where the bound itself overflows nothing is asserted.
     reach = np.where(np.isnan(reach), np.abs(r), reach)
     return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))

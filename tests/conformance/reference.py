@@ -154,6 +154,11 @@ class Reference:
 
         return self._run(absolute)
 
+    def terms(self) -> Any:
+        """How large the terms of the results are, where the definition says so; else None."""
+        terms = getattr(self.op.reference, "terms", None)
+        return None if terms is None else self._run(wide, function=_quiet(terms))
+
     def signed(self, direction: int) -> Any:
         """The reference of inputs of the same size, each element with a sign of its own.
 
@@ -214,11 +219,11 @@ class Reference:
         moved = self.sample.map(narrow)  # once: each call moves them another way
         return self._run(lambda array: array, moved), self._run(wide, moved)
 
-    def _run(self, convert: Callable[[Any], Any], sample: Any = None) -> Any:
+    def _run(self, convert: Callable[[Any], Any], sample: Any = None, function: Any = None) -> Any:
         # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
         sample = self.sample if sample is None else sample
         sample = sample.map(lambda a: _array(convert(a)))
-        found = self.function(*sample.args, **sample.kwargs)
+        found = (function or self.function)(*sample.args, **sample.kwargs)
         return found if self.determined is None else self.determined(*found)
 
     def judged(self, results: list[Any]) -> list[Any]:

@@ -275,3 +275,25 @@ def test_a_recurrence_that_is_chance_says_nothing(gain: float, says: bool) -> No
     wrong[0] = -wrong[0]
     with pytest.raises(Deviation if says else Unstable):
         compare(op, wrong, reference, wanted)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_bound_counts_the_terms_that_cancel(weighted: bool) -> None:
+    """Of two elements, what is left of a normalization's gradient is far below its terms."""
+    from coredispatch.conformance.bounds import Deviation, compare
+    from coredispatch.conformance.reference import Reference
+    from coredispatch.ops.support.samples import Sample
+
+    x, grad = (np.array(v, np.float32).reshape(1, 2, 1) for v in ([30.0, -20.0], [1.7, -0.9]))
+    weight = np.array([1.5, 0.5], np.float32) if weighted else None
+    reference = Reference(cd.ops.group_norm_backward, Sample(grad, x, 1, weight, 1e-3))
+    wanted = reference()[0]
+    term = 1.7 * (1.5 if weighted else 1) / 25
+    assert np.abs(wanted).max() < term / 1000
+    for size, right in ((2e-7, True), (1e-4, False)):
+        found = (wanted + size * term).astype(np.float32)
+        if right:
+            assert compare(reference.op, found, reference, wanted) <= 1
+        else:
+            with pytest.raises(Deviation):
+                compare(reference.op, found, reference, wanted)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.ops.support.precision import terms_of
 from coredispatch.ops.support.samples import Sample
 
 
@@ -28,6 +29,12 @@ def _unstandardized(g: Any, normal: Any, std: Any, dims: Any) -> Any:
     return (g - mean - normal * (g * normal).mean(dims, keepdims=True)) / std
 
 
+def _terms(g: Any, normal: Any, std: Any, dims: Any) -> Any:
+    """Of ``_unstandardized``: among few elements they nearly cancel."""
+    g, normal = abs(g), abs(normal)
+    return (g + g.mean(dims, keepdims=True) + normal * (g * normal).mean(dims, keepdims=True)) / std
+
+
 def layer_norm_backward_reference(
     grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any
 ) -> Any:
@@ -43,6 +50,16 @@ def layer_norm_backward_reference(
     )
 
 
+@terms_of(layer_norm_backward_reference)
+def _(grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any) -> Any:
+    n = len(normalized_shape)
+    dims, lead = tuple(range(-n, 0)), tuple(range(input.ndim - n))
+    normal, std = _standardized(input, dims, eps)
+    g = grad_output if weight is None else grad_output * weight
+    grads = abs(grad_output)
+    return _terms(g, normal, std, dims), (grads * abs(normal)).sum(lead), grads.sum(lead)
+
+
 def rms_norm_backward_reference(
     grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any
 ) -> Any:
@@ -54,6 +71,17 @@ def rms_norm_backward_reference(
     g = grad_output if weight is None else grad_output * weight
     input_grad = (g - normal * (g * normal).mean(dims, keepdims=True)) / rms
     return input_grad, (grad_output * normal).sum(lead)
+
+
+@terms_of(rms_norm_backward_reference)
+def _(grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any) -> Any:
+    n = len(normalized_shape)
+    dims, lead = tuple(range(-n, 0)), tuple(range(input.ndim - n))
+    rms = np.sqrt((input**2).mean(dims, keepdims=True) + eps)
+    normal = abs(input / rms)
+    g = abs(grad_output if weight is None else grad_output * weight)
+    terms = (g + normal * (g * normal).mean(dims, keepdims=True)) / rms
+    return terms, (abs(grad_output) * normal).sum(lead)
 
 
 def _by_channel(v: Any, x: Any) -> Any:
@@ -72,6 +100,19 @@ def group_norm_backward_reference(
         _unstandardized(g.reshape(grouped), normal, std, (2,)).reshape(input.shape),
         (grad_output * normal.reshape(input.shape)).sum(others),
         grad_output.sum(others),
+    )
+
+
+@terms_of(group_norm_backward_reference)
+def _(grad_output: Any, input: Any, num_groups: Any, weight: Any, eps: Any) -> Any:
+    grouped = (input.shape[0], num_groups, -1)
+    normal, std = _standardized(input.reshape(grouped), (2,), eps)
+    g = grad_output if weight is None else grad_output * _by_channel(weight, input)
+    others, grads = (0, *range(2, input.ndim)), abs(grad_output)
+    return (
+        _terms(g.reshape(grouped), normal, std, (2,)).reshape(input.shape),
+        (grads * abs(normal).reshape(input.shape)).sum(others),
+        grads.sum(others),
     )
 
 
@@ -100,6 +141,24 @@ def batch_norm_backward_reference(
         + (centered * _by_channel(slope, input) + _by_channel(level, input)) / count
     )
     return input_grad, weight_grad, bias_grad
+
+
+@terms_of(batch_norm_backward_reference)
+def _(
+    grad_output: Any, mean_grad: Any, var_grad: Any, input: Any, weight: Any, mean: Any, var: Any,
+    eps: Any,
+) -> Any:  # fmt: skip
+    others = (0, *range(2, input.ndim))
+    count = input.size // input.shape[1]
+    std, grads = np.sqrt(var + eps), abs(grad_output)
+    centered = abs(input - _by_channel(mean, input))
+    bias_terms, weight_terms = grads.sum(others), (grads * centered).sum(others) / std
+    scale = abs(1 if weight is None else weight) / std
+    slope = 2 * abs(var_grad) + scale / std * weight_terms
+    level = abs(mean_grad) + scale * bias_terms
+    terms = grads * _by_channel(scale, input)
+    terms = terms + (centered * _by_channel(slope, input) + _by_channel(level, input)) / count
+    return terms, weight_terms, bias_terms
 
 
 def layer_backward_samples(make: Any) -> Iterator[Sample]:

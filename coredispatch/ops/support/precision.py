@@ -11,7 +11,7 @@ from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType, float32, float64
 from coredispatch.registry.model.value import Value
 
-__all__ = ["narrow", "of_bits", "wide", "widest"]
+__all__ = ["narrow", "of_bits", "terms_of", "wide", "widest"]
 
 
 def wide(x: Tensor) -> Tensor:
@@ -33,6 +33,20 @@ def widest(where: Tensor | Device | None) -> DType:
 def narrow(x: Tensor, like: Tensor) -> Tensor:
     """``x`` in the dtype of ``like``."""
     return x if x.dtype is like.dtype else x.to(like.dtype)
+
+
+def terms_of(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: the function says how large the terms are whose sums are the results.
+
+    It takes the arguments of the reference. The conformance suite asks for it where terms cancel
+    whatever the signs of the inputs are: their rounding errors do not.
+    """
+
+    def keep(terms: Callable[..., Any]) -> Callable[..., Any]:
+        reference.__dict__["terms"] = terms
+        return terms
+
+    return keep
 
 
 def of_bits(reference: Callable[..., Any]) -> Callable[..., Any]:
