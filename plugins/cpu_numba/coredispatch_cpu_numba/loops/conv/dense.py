@@ -56,14 +56,14 @@ def _lay(char: str) -> Callable[..., None]:
                     for c in range(begin, end):
                         laid[to + c] = x[at + c * spatial]
                 continue
-            for p in range(0, spatial, lanes):
-                first = min(p, spatial - lanes)
-                table = address_of(places) + 8 * first
-                for c in range(begin, end, lanes):
-                    channel = min(c, channels - lanes)
+            # A few channels' positions in a row: as many streams as the processor reads ahead of.
+            for c in range(begin, end, lanes):
+                channel = min(c, channels - lanes)
+                for p in range(0, spatial, lanes):
+                    first = min(p, spatial - lanes)
                     turn(
                         source + (channel * spatial + first) * size, spatial * size,
-                        target + channel * size, table, lanes,
+                        target + channel * size, address_of(places) + 8 * first, lanes,
                     )  # fmt: skip
 
     return loop
