@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,3 +259,36 @@ def test_what_is_left_to_others() -> None:
     assert (
         KERNELS["convolution"](deep, weight, None, *options, False, (0,) * 3, 1) is NotImplemented
     )
+
+
+_MODELS = {"avx2": ("haswell", "+avx,+avx2,+fma"), "plain": ("x86-64", "+sse2")}
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64")
+@pytest.mark.slow  # each compiles all loops anew
+@pytest.mark.parametrize("model", _MODELS)
+def test_other_vector_registers(model: str) -> None:
+    """The same results with AVX2, and without AVX: squares to transpose are smaller."""
+    if model == "avx2" and "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("no AVX2")
+    program = """
+import numpy as np
+from coredispatch.backends.numpy import NumpyBackend
+from coredispatch_cpu_numba.kernels.conv.winograd import KERNELS
+from coredispatch_cpu_numba.tiles import vector_bytes
+assert vector_bytes() < 64
+rng, reference = np.random.default_rng(0), NumpyBackend().kernels
+x, w = (rng.standard_normal(s, np.float32) for s in ((2, 74, 14, 19), (54, 37, 3, 3)))
+options = ((1, 1), (1, 1), (1, 1))
+more = (None, *options, False, (0, 0), 2)
+out, want = (k["convolution"](x, w, *more) for k in (KERNELS, reference))
+np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+out, want = (k["conv_input_grad"](out, w, x.shape, *options, 2) for k in (KERNELS, reference))
+np.testing.assert_allclose(out, want, rtol=1e-4, atol=2e-3)
+"""
+    name, features = _MODELS[model]
+    environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

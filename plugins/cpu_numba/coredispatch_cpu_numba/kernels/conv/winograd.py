@@ -37,8 +37,8 @@ from coredispatch_cpu_numba.kernels.conv.plans import Convolution, Three
 __all__ = ["KERNELS", "correlate", "forward_tables", "input_grad_tables", "is_finite", "takes"]
 
 _POINTS, _DEPTH, _CHANNELS, _ODD = 36, 64, 32, 80  # as in the loops
-_WIDTH, _PACKED = 32, 64  # of the widest panel; channels that dense lays out and packs at a time
-_TILE, _TAPS, _SIZE = 4, 9, 4
+_WIDTH = 32  # of the widest panel
+_TILE, _TAPS, _SIZE, _ROWS = 4, 9, 4, 8
 _LEAST_CHANNELS, _LEAST_TILES = 24, 8
 _BLOCK = 128  # tiles whose sums for a panel stay in the second cache
 _inputs = Loop("conv.winograd", "inputs", 1 << 14)
@@ -130,6 +130,11 @@ def input_grad_tables(c: Convolution) -> Tables:
     return _tables(c.channels, c.given, c.out, c.spatial, (0, down - 2, right - 2), lines)
 
 
+def _share(total: int, parts: int) -> int:
+    """How many tiles a part has: the rows that a product takes at once, several times."""
+    return min(total, -(-total // (parts * _ROWS)) * _ROWS)
+
+
 def correlate(
     c: Convolution,
     t: Tables,
@@ -154,8 +159,9 @@ def correlate(
     length = _TAPS * t.channels
     packed = empty(groups * length * (t.made + _WIDTH), own)
     lines = (_TAPS, t.channels, c.given * _TAPS) if adjoint else (length, 1, 0)
-    run(dense._pack, own, weight.size, groups * -(-t.made // _PACKED), weight, t.lines, t.made,
-        length * t.made, *lines, packed, grain=1)  # fmt: skip
+    units = groups * -(-t.made // dense._CHANNELS)
+    run(dense._pack, own, weight.size, units, weight, t.lines, t.made, length * t.made, *lines,
+        packed, grain=1)  # fmt: skip
     level = constant(groups * t.made, own, 0) if bias is None else bias
 
     # Few images at a time are laid out, so that they are still in a cache when they are read.
@@ -164,8 +170,8 @@ def correlate(
     shares = -(-2 * threads // parts) if threads > 1 else 1
     images = max(1, _BLOCK * shares // each)
     images = -(-c.images // -(-c.images // images))
-    some = -(-images * each // -(-images * each // (_BLOCK * shares)))
-    block = -(-some // shares)
+    some = _share(images * each, -(-images * each // (_BLOCK * shares)))
+    block = _share(some, shares)
     laid = empty(images * groups * t.room + _WIDTH, own)
     inputs = empty(slices * _POINTS * (some * _DEPTH + _ODD), own)
     calls = sum(
@@ -175,7 +181,7 @@ def correlate(
     at = 0
     for first in range(0, c.images, images):
         its, made = x[first : first + images], out[first : first + images]
-        units = len(its) * groups * -(-t.channels // _PACKED)
+        units = len(its) * groups * -(-t.channels // dense._CHANNELS)
         run(dense._lay, own, its.size, units, its, t.places, t.gaps, t.channels, t.room, laid,
             grain=dense._parts(units))  # fmt: skip
         total = len(its) * each

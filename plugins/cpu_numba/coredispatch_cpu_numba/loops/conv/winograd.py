@@ -204,6 +204,6 @@ def _columns(char: str) -> Callable[..., None]:
 
 
 LOOPS: dict[str, Loop] = {
-    "inputs": Loop("ainnnnnnna", _inputs),
-    "columns": Loop("ainaaannnnnnna", _columns),
+    "inputs": Loop("ainnnnnnna", _inputs, dtypes="f"),
+    "columns": Loop("ainaaannnnnnna", _columns, dtypes="f"),
 }
