@@ -192,9 +192,12 @@ def test_what_overflows_on_the_way(reference: Reference) -> None:
     np.testing.assert_allclose(KERNELS["convolution"](x, w, *more), want, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("images", [2, 9])
 @pytest.mark.parametrize("channels", [32, 100, 200])
-def test_results_do_not_depend_on_threads(channels: int) -> None:
-    x, w, grad = arrays(np.float32, (9, channels, 15, 18), (72, channels, 3, 3), (9, 72, 15, 18))
+def test_results_do_not_depend_on_threads(images: int, channels: int) -> None:
+    x, w, grad = arrays(
+        np.float32, (images, channels, 15, 18), (72, channels, 3, 3), (images, 72, 15, 18)
+    )
     found = []
     for threads in (1, 2, 5):
         pack.set_num_threads(threads)

@@ -39,7 +39,7 @@ __all__ = ["KERNELS", "correlate", "forward_tables", "input_grad_tables", "is_fi
 _POINTS, _DEPTH, _CHANNELS, _ODD = 36, 64, 32, 80  # as in the loops
 _WIDTH = 32  # of the widest panel
 _TILE, _TAPS, _SIZE, _ROWS = 4, 9, 4, 8
-_LEAST_CHANNELS, _LEAST_TILES = 24, 8
+_LEAST_CHANNELS, _LEAST_TILES = 24, 4
 _BLOCK = 128  # tiles whose sums for a panel stay in the second cache
 _inputs = Loop("conv.winograd", "inputs", 1 << 14)
 _columns = Loop("conv.winograd", "columns", 1 << 19)
@@ -135,6 +135,24 @@ def _share(total: int, parts: int) -> int:
     return min(total, -(-total // (parts * _ROWS)) * _ROWS)
 
 
+def _packed(
+    c: Convolution,
+    t: Tables,
+    weight: np.ndarray,
+    adjoint: bool,
+    run: Callable[..., None],
+    empty: Callable[..., np.ndarray],
+) -> np.ndarray:
+    """Panels of output channels, with rows (tap, channel)."""
+    length = _TAPS * t.channels
+    packed = empty(c.groups * length * (t.made + _WIDTH), weight.dtype)
+    lines = (_TAPS, t.channels, c.given * _TAPS) if adjoint else (length, 1, 0)
+    units = c.groups * -(-t.made // dense._CHANNELS)
+    run(dense._pack, weight.dtype, weight.size, units, weight, t.lines, t.made, length * t.made,
+        *lines, packed, grain=1)  # fmt: skip
+    return packed
+
+
 def correlate(
     c: Convolution,
     t: Tables,
@@ -156,12 +174,6 @@ def correlate(
         empty: makes the memory that is needed only meanwhile
     """
     own, groups, threads = out.dtype, c.groups, thread_count.wanted
-    length = _TAPS * t.channels
-    packed = empty(groups * length * (t.made + _WIDTH), own)
-    lines = (_TAPS, t.channels, c.given * _TAPS) if adjoint else (length, 1, 0)
-    units = groups * -(-t.made // dense._CHANNELS)
-    run(dense._pack, own, weight.size, units, weight, t.lines, t.made, length * t.made, *lines,
-        packed, grain=1)  # fmt: skip
     level = constant(groups * t.made, own, 0) if bias is None else bias
 
     # Few images at a time are laid out, so that they are still in a cache when they are read.
@@ -177,6 +189,10 @@ def correlate(
     calls = sum(
         -(-min(images, c.images - first) * each // some) for first in range(0, c.images, images)
     )
+    if calls == 1 == shares:
+        panels, mode = weight, 2 if adjoint else 1
+    else:
+        panels, mode = _packed(c, t, weight, adjoint, run, empty), 0
     checks = empty(calls * parts * shares, own)
     at = 0
     for first in range(0, c.images, images):
@@ -194,8 +210,8 @@ def correlate(
                 t.room, t.line, t.channels, groups, start, count, block, inputs,
                 grain=1)  # fmt: skip
             run(_columns, own, t.work * groups * count // each, parts * blocks, inputs, t.tiles,
-                t.channels, packed, level, made, t.across, t.spatial, groups, t.made, start, count,
-                block, check, grain=1)  # fmt: skip
+                t.channels, panels, mode, level, made, t.across, t.spatial, groups, t.made, start,
+                count, block, check, grain=1)  # fmt: skip
     return checks[:at]
 
 

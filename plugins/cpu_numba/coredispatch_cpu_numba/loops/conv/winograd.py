@@ -21,16 +21,17 @@ import numpy as np
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.inlined import inlined
-from coredispatch_cpu_numba.gathered_tiles import gathered_products
+from coredispatch_cpu_numba.gathered_tiles import gathered_products, turn_apart
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.spans import copy, fill, part
-from coredispatch_cpu_numba.tiles import heights, panel_width, vector_bytes
+from coredispatch_cpu_numba.tiles import heights, panel_width, turner, vector_bytes
 from coredispatch_cpu_numba.winograd_tiles import POINTS, filters, outputs, patches
 
 __all__ = ["CHANNELS", "DEPTH", "LOOPS", "ODD"]
 
 CHANNELS = 32  # of the results, that one thread makes at a time: whole panels
 DEPTH = 64  # channels of a slice: products that are added up before their sums are
+TAPS = 9
 ODD = 80  # elements between matrices, which do not fall on few places of the cache
 _SIZE = 4
 _LANES = vector_bytes() // _SIZE
@@ -114,6 +115,33 @@ def _written() -> Any:
     return write
 
 
+def _gathered() -> Any:
+    """Squares of weights, transposed."""
+    turn, (_, lanes) = turn_apart("f"), turner("f")
+
+    @inlined
+    def gather(weight, at, apart, rows, columns, places, taps, to):
+        """``columns`` of ``rows`` lines, at most as many as a vector has elements.
+
+        Lines are ``apart``. A column is written to its place beyond the element ``to``.
+        """
+        for j in range(0, columns, lanes):
+            start = j if columns < lanes else min(j, columns - lanes)
+            # A square ends within the weight: its last columns may be others' elements.
+            if rows == lanes and at + (lanes - 1) * apart + start + lanes <= weight.size:
+                turn(
+                    address_of(weight) + (at + start) * _SIZE, apart * _SIZE,
+                    address_of(taps) + to * _SIZE, address_of(places) + 8 * start,
+                    min(columns, lanes),
+                )  # fmt: skip
+            else:
+                for column in range(start, min(start + lanes, columns)):
+                    for r in range(rows):
+                        taps[to + places[column] // _SIZE + r] = weight[at + r * apart + column]
+
+    return gather
+
+
 def _inputs(char: str) -> Callable[..., None]:
     """Inputs of ``count`` tiles from ``first`` on, transformed.
 
@@ -141,29 +169,40 @@ def _columns(char: str) -> Callable[..., None]:
     """Results of ``count`` tiles from ``first`` on.
 
     Counts blocks of them, times blocks of output channels and groups; each has one of ``checks``.
+    Weights are the panels of ``dense``, or those of the operator (``mode`` is 1, or for the
+    gradient of the input 2), whose panels are then made here, a slice at a time.
     """
     width, lanes, zero = panel_width(char), _LANES, np.float32(0)
-    column, write, transform = _multiplied(), _written(), filters()
+    column, write, transform, gather = _multiplied(), _written(), filters(), _gathered()
 
     def loop(
-        inputs, tiles, channels, packed, bias, out, across, spatial, groups, made, first, count,
-        block, checks, lo, hi,
+        inputs, tiles, channels, weight, mode, bias, out, across, spatial, groups, made, first,
+        count, block, checks, lo, hi,
     ):  # fmt: skip
         full_vectors()
         panels, blocks = (made + width - 1) // width, (count + block - 1) // block
         parts = (made + CHANNELS - 1) // CHANNELS
         slices, step = (channels + DEPTH - 1) // DEPTH, count * DEPTH + ODD
-        apart, matrix = block * width + ODD, DEPTH * width + ODD
-        sums, values = np.empty(POINTS * apart, out.dtype), np.empty(POINTS * matrix, out.dtype)
+        step_out, matrix = block * width + ODD, DEPTH * width + ODD
+        whole = channels * width * _SIZE
+        sums, values = np.empty(POINTS * step_out, out.dtype), np.empty(POINTS * matrix, out.dtype)
         from_, to = np.empty(block, np.int64), np.empty(block, np.int64)
         same, level = np.zeros(block, np.int64), np.empty(width, out.dtype)
         none, check = np.zeros(width, out.dtype), np.empty(lanes, out.dtype)
         for r in range(block):
             from_[r], to[r] = r * DEPTH * _SIZE, r * width * _SIZE
-        a_at, out_at = address_of(from_), address_of(to)
+        tap = DEPTH * width + ODD
+        taps = np.empty(TAPS * tap if mode else 0, out.dtype)
+        places = np.empty(TAPS if mode == 2 else TAPS * DEPTH, np.int64)
+        for j in range(places.size):
+            place = TAPS - 1 - j if mode == 2 else j % TAPS
+            places[j] = (place * tap + j // TAPS * width) * _SIZE
+        apart, near = (TAPS, made * TAPS) if mode == 2 else (channels * TAPS, TAPS)
         for unit in range(lo, hi):
             piece, place = unit // blocks, unit % blocks * block
             rows, g = min(block, count - place), piece // parts
+            # Asked for in the loop: what it does not use by name is freed before it begins.
+            a_at, out_at = address_of(from_), address_of(to)
             left = piece % parts * CHANNELS
             right = min(made, left + CHANNELS)
             fill(check, zero)
@@ -173,15 +212,27 @@ def _columns(char: str) -> Callable[..., None]:
                 copy(part(level, 0, end - begin), part(bias, g * made + begin, g * made + end))
                 for s in range(slices):
                     depth = min(DEPTH, channels - s * DEPTH)
-                    source = address_of(packed) + (panel * 9 * channels + s * DEPTH) * width * _SIZE
+                    if mode:
+                        if s == 0 and end - begin < width:
+                            fill(taps, zero)
+                        for half in range(begin, end, lanes):
+                            at = ((g * made * channels) * TAPS) + half * apart + s * DEPTH * near
+                            used, left_of = min(lanes, end - half), half - begin
+                            if mode == 1:
+                                gather(weight, at, apart, used, depth * TAPS, places, taps, left_of)
+                                continue
+                            for c in range(depth):
+                                to_ = left_of + c * width
+                                gather(weight, at + c * near, apart, used, TAPS, places, taps, to_)
+                        source, distance = address_of(taps), tap * _SIZE
+                    else:
+                        row = panel * TAPS * channels + s * DEPTH
+                        source, distance = address_of(weight) + row * width * _SIZE, whole
                     for at in range(0, depth * width * _SIZE, lanes * _SIZE):
-                        transform(
-                            source + at, channels * width * _SIZE, address_of(values) + at,
-                            matrix * _SIZE,
-                        )  # fmt: skip
+                        transform(source + at, distance, address_of(values) + at, matrix * _SIZE)
                     for k in range(POINTS):
                         row = ((g * slices + s) * POINTS + k) * step + place * DEPTH
-                        target = address_of(sums) + k * apart * _SIZE
+                        target = address_of(sums) + k * step_out * _SIZE
                         if s == 0:
                             start, start_at = address_of(none), address_of(same)
                         else:
@@ -192,7 +243,7 @@ def _columns(char: str) -> Callable[..., None]:
                             out_at,
                         )  # fmt: skip
                 write(
-                    sums, apart, tiles, level, check, out, across, spatial, groups, g, made,
+                    sums, step_out, tiles, level, check, out, across, spatial, groups, g, made,
                     first + place, rows, begin, end,
                 )  # fmt: skip
             found = zero
@@ -205,5 +256,5 @@ def _columns(char: str) -> Callable[..., None]:
 
 LOOPS: dict[str, Loop] = {
     "inputs": Loop("ainnnnnnna", _inputs, dtypes="f"),
-    "columns": Loop("ainaaannnnnnna", _columns, dtypes="f"),
+    "columns": Loop("ainanaannnnnnna", _columns, dtypes="f"),
 }
