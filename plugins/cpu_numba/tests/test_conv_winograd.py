@@ -108,7 +108,7 @@ def convolutions(draw: Any) -> tuple[Any, ...]:
     return x, (groups * channels, given, 3, 3), padding, groups
 
 
-@settings(max_examples=50)
+@settings(max_examples=120)
 @given(
     drawn=convolutions(),
     kind=st.sampled_from(["normal", "uniform", "positive"]),
