@@ -129,6 +129,24 @@ def test_without_a_place_it_is_kept_in_memory(place: Path, monkeypatch: pytest.M
     assert list(place.iterdir()) == []
 
 
+def test_winograd_is_left_out_where_it_is_not_allowed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w, b = case()
+    called: list[str] = []
+    own = tuned.algorithms()[tuned.WINOGRAD]
+    kernel = own["convolution"]
+    monkeypatch.setitem(own, "convolution", lambda *args: called.append("it") or kernel(*args))
+    with cd.backends.cpu.flags(benchmark=True, allow_winograd=False):
+        want = F.conv2d(x, w, b, padding=1)
+    assert not called
+    with cd.backends.cpu.flags(benchmark=True):  # what was measured without it is another thing
+        got = F.conv2d(x, w, b, padding=1)
+    assert called
+    cd.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert len(measured._found) == 2
+
+
 def test_forgetting_measures_anew(place: Path) -> None:
     measured.keep("one", "gathered rows")
     measured.forget()

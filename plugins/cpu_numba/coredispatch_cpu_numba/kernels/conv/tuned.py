@@ -21,13 +21,14 @@ import numpy as np
 from coredispatch.plugin import call_raw, is_on
 from coredispatch_cpu_numba import measured, thread_count
 from coredispatch_cpu_numba.arrays import FLOATS
-from coredispatch_cpu_numba.kernels.conv import dense, depthwise, general
+from coredispatch_cpu_numba.kernels.conv import dense, depthwise, general, winograd
 
 __all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN", "algorithms"]
 
 PRIORITY = 20  # above all algorithms
 _LEAST = 64
 _RUNS, _MOST_SECONDS = 5, 0.5
+WINOGRAD = "Winograd"
 Kernels = dict[str, Callable[..., Any]]
 _busy = threading.local()
 
@@ -50,7 +51,16 @@ def algorithms() -> dict[str, Kernels]:
         "sliding windows": depthwise.KERNELS,
         "gathered rows": gathered,
         "shifted planes": planes,
+        WINOGRAD: winograd.KERNELS,
     }
+
+
+def allowed() -> dict[str, Kernels]:
+    """``algorithms``, without Winograd's where ``cd.backends.cpu.allow_winograd`` is off."""
+    found = algorithms()
+    if _settings().allow_winograd:
+        return found
+    return {name: kernels for name, kernels in found.items() if name != WINOGRAD}
 
 
 def _by_default(name: str, args: tuple[Any, ...]) -> Any:
@@ -79,14 +89,16 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 def _measure(name: str, args: tuple[Any, ...]) -> str:
     found = {"by default": _seconds(partial(_by_default, name, args))}
-    for algorithm, kernels in algorithms().items():
+    for algorithm, kernels in allowed().items():
         found[algorithm] = _seconds(partial(kernels[name], *args))
     return min(found, key=lambda algorithm: found[algorithm])
 
 
 def _key(name: str, args: tuple[Any, ...]) -> str:
-    """Operator, dtype, sizes and options, and the number of threads."""
+    """Operator, dtype, sizes and options, the number of threads, and what is not allowed."""
     parts = [name, args[0].dtype.char, str(thread_count.wanted)]
+    if not _settings().allow_winograd:
+        parts.append("direct")
     for x in args:
         if isinstance(x, np.ndarray):
             parts.append("x".join(map(str, x.shape)))
@@ -104,7 +116,7 @@ def _tuned(name: str) -> Callable[..., Any]:
         if best is None:
             best = _measure(name, args)
             measured.keep(key, best)
-        kernels = algorithms().get(best)
+        kernels = allowed().get(best)
         return NotImplemented if kernels is None else kernels[name](*args)
 
     kernel.__name__ = name
