@@ -237,7 +237,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "cards",
     ),
-    "quantizing": (lambda: quant.quantize_per_tensor(cd.ones(2).to("cards:1"), 0.1, 0), "cards"),
     "thinning": (lambda: cd.ones(2, 2).to("cards:1").to_sparse_csr(), "cards"),
     "meta": (lambda: MADE["csr"]().to("meta"), "meta"),
 }
@@ -249,6 +248,15 @@ def test_what_has_no_kernel_there_is_refused_by_the_name_of_the_device(name: str
     with pytest.raises((cd.MissingKernel, cd.DeviceError), match=device) as caught:
         call()
     assert "fix:" in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["cards:1", "delayed"])
+def test_quantizing_takes_the_operators_of_the_device(device: str) -> None:
+    x = cd.linspace(-1, 1, 7)
+    q = quant.quantize_per_tensor(x.to(device), 0.1, 100)
+    assert q.device == cd.device(device)
+    assert q.is_quantized
+    assert q.cpu().int_repr().tolist() == quant.quantize_per_tensor(x, 0.1, 100).int_repr().tolist()
 
 
 def test_two_devices_in_a_sparse_product_are_refused() -> None:

@@ -103,7 +103,9 @@ def _repeats(found: Any, low: Any, high: Any) -> Exception:
 
 
 def _nan(found: Any, low: Any, high: Any) -> Exception:
-    return ArgumentError("the input holds NaN, which no integer stands for")
+    return ArgumentError(
+        "the input holds NaN, which no integer stands for", fix="use x.nan_to_num() before"
+    )
 
 
 def _unpooled(found: Any, low: Any, high: Any) -> Exception:

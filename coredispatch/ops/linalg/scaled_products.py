@@ -125,7 +125,10 @@ def _grouped_shape(
         raise ShapeError(f"offs has the shape {tuple(offs.shape)}", fix="it is (G,)")
     groups, rows, columns = (a if offs is None else offs.shape)[0], a[-2], b[-1]
     if any(shape[0] != groups for shape in (a, b) if len(shape) == 3):
-        raise ShapeError(f"there are {groups} groups, and the matrices are {a} and {b}")
+        raise ShapeError(
+            f"there are {groups} groups, and the matrices are {a} and {b}",
+            fix="a matrix of three dimensions has one for each group",
+        )
     every, one = (groups, rows, columns), (rows, columns)
     *wanted, result = {
         (3, 3): ((groups, rows), (groups, columns), every),

@@ -59,7 +59,9 @@ def quantize(
     # NumPy turns 0-d results into scalars, which cannot be written to.
     steps = np.asarray(x.astype(np.float64) / blank.along_axis(blank.scale))
     if np.isnan(steps).any():
-        raise ArgumentError("the input holds NaN, which no integer stands for")
+        raise ArgumentError(
+            "the input holds NaN, which no integer stands for", fix="use x.nan_to_num() before"
+        )
     np.rint(steps, out=steps)
     steps += blank.along_axis(blank.zero_point)
     return blank.like(np.clip(steps, low, high, out=steps).astype(blank.data.dtype))
