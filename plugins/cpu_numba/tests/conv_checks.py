@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from pack_under_test import Reference
 
-__all__ = ["arrays", "checked", "close"]
+import coredispatch_cpu_numba as pack
+
+__all__ = ["arrays", "check_special_values", "check_threads", "checked", "close"]
 
 
 def arrays(dtype: Any, *shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -70,3 +72,56 @@ def checked(
             want = want + level.astype(np.float64).reshape(-1, *[1] * len(kernel))
             close(got, want, prod(kernel) * channels + 1)
     return left
+
+
+def check_special_values(
+    kernels: Reference,
+    reference: Reference,
+    shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    step: int,
+    groups: int,
+) -> None:
+    """NaN and infinities of inputs, weights and gradients are where NumPy's kernels have them."""
+    x, w = arrays(np.float32, shape, w_shape)
+    x[0, 1, 4, -1], x[0, 2, 0, 0], x[1, 3, 8, -1] = np.inf, np.nan, -np.inf
+    x[0, 4, 0, -1], x[1, 0, 8, 0] = np.nan, np.inf
+    w[1, 0, 1, 1] = 0
+    options = ((step, step), (1, 1), (1, 1))
+    more = (None, *options, False, (0, 0), groups)
+
+    def agree(name: str, *arguments: Any) -> np.ndarray:
+        wide = [a.astype(np.float64) if isinstance(a, np.ndarray) else a for a in arguments]
+        got, want = kernels[name](*arguments), reference[name](*wide)
+        assert np.isfinite(want).any()
+        assert not np.isfinite(want).all()
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+        return got
+
+    (grad,) = arrays(np.float32, agree("convolution", x, w, *more).shape)
+    grad[0, 2, 0, 0] = 0
+    agree("conv_weight_grad", grad, x, w_shape, *options, groups)
+    grad[0, 1, 0, -1], grad[1, 4, -1, -1] = np.inf, np.nan
+    w[0, 0, 0, 2], w[3, 0, 1, 1], w[5, 0, 2, 0] = np.inf, np.nan, -np.inf
+    agree("conv_input_grad", grad, w, shape, *options, groups)
+
+
+def check_threads(
+    kernels: Reference, dtype: Any, x: tuple[int, ...], w: tuple[int, ...], groups: int
+) -> None:
+    """Results are the same bits for one and two threads; windows keep the size of a plane."""
+    grad_shape = (x[0], w[0], *x[2:])
+    given, weight, grad = arrays(dtype, x, w, grad_shape)
+    options = ((1, 1), (1, 1), (1, 1))
+    found = []
+    for threads in (1, 2):
+        pack.set_num_threads(threads)
+        found.append(
+            (
+                kernels["convolution"](given, weight, None, *options, False, (0, 0), groups),
+                kernels["conv_input_grad"](grad, weight, x, *options, groups),
+                kernels["conv_weight_grad"](grad, given, w, *options, groups),
+            )
+        )
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)

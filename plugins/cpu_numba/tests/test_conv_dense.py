@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_checks import arrays, checked
+from conv_checks import arrays, check_special_values, check_threads, checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_under_test import DTYPES, Reference
@@ -89,51 +89,12 @@ def test_layers(
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_special_values_go_where_they_belong(reference: Reference, step: int) -> None:
-    shape, w_shape = (2, 20, 9, 11), (24, 20, 3, 3)
-    x, w = arrays(np.float32, shape, w_shape)
-    x[0, 1, 4, -1], x[0, 2, 0, 0], x[1, 3, 8, -1] = np.inf, np.nan, -np.inf
-    w[1, 0, 1, 1] = 0
-    options = ((step, step), (1, 1), (1, 1))
-    more = (None, *options, False, (0, 0), 1)
-    got = KERNELS["convolution"](x, w, *more)
-    want = reference["convolution"](x.astype(np.float64), w.astype(np.float64), *more)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)  # NaN and infinities alike
-
-    (grad,) = arrays(np.float32, got.shape)
-    grad[0, 2, 0, 0] = 0
-    got = KERNELS["conv_weight_grad"](grad, x, w_shape, *options, 1)
-    want = reference["conv_weight_grad"](
-        grad.astype(np.float64), x.astype(np.float64), w_shape, *options, 1
-    )
-    assert np.isfinite(want).any()
-    assert not np.isfinite(want).all()
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
-
-    grad[0, 1, 0, -1], grad[1, 4, -1, -1] = np.inf, np.nan
-    w[0, 0, 0, 2], w[3, 0, 1, 1], w[5, 0, 2, 0] = np.inf, np.nan, -np.inf
-    got = KERNELS["conv_input_grad"](grad, w, shape, *options, 1)
-    want = reference["conv_input_grad"](
-        grad.astype(np.float64), w.astype(np.float64), shape, *options, 1
-    )
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+    check_special_values(KERNELS, reference, (2, 20, 9, 11), (24, 20, 3, 3), step, 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_do_not_depend_on_threads(dtype: Any) -> None:
-    x, w, grad = arrays(dtype, (3, 48, 15, 15), (72, 48, 3, 3), (3, 72, 15, 15))
-    options = ((1, 1), (1, 1), (1, 1))
-    found = []
-    for threads in (1, 2):
-        pack.set_num_threads(threads)
-        found.append(
-            (
-                KERNELS["convolution"](x, w, None, *options, False, (0, 0), 1),
-                KERNELS["conv_input_grad"](grad, w, x.shape, *options, 1),
-                KERNELS["conv_weight_grad"](grad, x, w.shape, *options, 1),
-            )
-        )
-    for one, two in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, two)
+    check_threads(KERNELS, dtype, (3, 48, 15, 15), (72, 48, 3, 3), 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

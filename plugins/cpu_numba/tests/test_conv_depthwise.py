@@ -8,7 +8,7 @@ from typing import Any
 import conv_checks
 import numpy as np
 import pytest
-from conv_checks import arrays, close
+from conv_checks import arrays, check_special_values, check_threads, close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_under_test import DTYPES, Reference
@@ -102,52 +102,12 @@ def test_planes(
 @pytest.mark.parametrize("width", [5, 7, 14, 16, 20, 33])
 def test_special_values_go_where_they_belong(reference: Reference, width: int, step: int) -> None:
     """Vectors run beyond rows and planes: nothing there may be met, nor multiplied with 0."""
-    shape, w_shape = (2, 6, 9, width), (6, 1, 3, 3)
-    x, w = arrays(np.float32, shape, w_shape)
-    x[0, 1, 4, -1], x[0, 2, 0, 0], x[1, 3, 8, -1] = np.inf, np.nan, -np.inf
-    x[0, 4, 0, -1], x[1, 0, 8, 0] = np.nan, np.inf
-    w[1, 0, 1, 1] = 0
-    options = ((step, step), (1, 1), (1, 1))
-    more = (None, *options, False, (0, 0), 6)
-    got = KERNELS["convolution"](x, w, *more)
-    want = reference["convolution"](x.astype(np.float64), w.astype(np.float64), *more)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # NaN and infinities alike
-
-    (grad,) = arrays(np.float32, got.shape)
-    grad[0, 2, 0, 0] = 0
-    got = KERNELS["conv_weight_grad"](grad, x, w_shape, *options, 6)
-    want = reference["conv_weight_grad"](
-        grad.astype(np.float64), x.astype(np.float64), w_shape, *options, 6
-    )
-    assert np.isfinite(want).any()
-    assert not np.isfinite(want).all()
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
-
-    grad[0, 1, 0, -1], grad[1, 4, -1, -1] = np.inf, np.nan
-    w[0, 0, 0, 2], w[3, 0, 1, 1], w[5, 0, 2, 0] = np.inf, np.nan, -np.inf
-    got = KERNELS["conv_input_grad"](grad, w, shape, *options, 6)
-    want = reference["conv_input_grad"](
-        grad.astype(np.float64), w.astype(np.float64), shape, *options, 6
-    )
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    check_special_values(KERNELS, reference, (2, 6, 9, width), (6, 1, 3, 3), step, 6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_do_not_depend_on_threads(dtype: Any) -> None:
-    x, w, grad = arrays(dtype, (3, 24, 15, 15), (24, 1, 3, 3), (3, 24, 15, 15))
-    options = ((1, 1), (1, 1), (1, 1))
-    found = []
-    for threads in (1, 2):
-        pack.set_num_threads(threads)
-        found.append(
-            (
-                KERNELS["convolution"](x, w, None, *options, False, (0, 0), 24),
-                KERNELS["conv_input_grad"](grad, w, x.shape, *options, 24),
-                KERNELS["conv_weight_grad"](grad, x, w.shape, *options, 24),
-            )
-        )
-    for one, two in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, two)
+    check_threads(KERNELS, dtype, (3, 24, 15, 15), (24, 1, 3, 3), 24)
 
 
 def test_nothing_else_is_written(reference: Reference) -> None:
