@@ -337,7 +337,14 @@ def _filtered(
 ) -> Tensor:
     """One dimension of :func:`interpolate` with ``antialias``: a product with the filter."""
     shares = _filter(x, x.shape[dim], target, factor, mode, align_corners)
-    return x.transpose(dim, -1).matmul(shares.mT).transpose(dim, -1)
+    return _multiplied(x, dim, shares.mT)
+
+
+def _multiplied(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """``x @ matrix`` along ``dim``: rows of a tensor of its own, not a view of one."""
+    if dim == x.ndim - 1:
+        return x.matmul(matrix)
+    return x.transpose(dim, -1).matmul(matrix).transpose(dim, -1).contiguous()
 
 
 def _filter(
@@ -454,7 +461,7 @@ def interpolate_backward(
         source = input_shape[dim]
         if antialias:
             shares = _filter(x, source, target, factor, mode, corners)
-            x = x.transpose(dim, -1).matmul(shares).transpose(dim, -1)
+            x = _multiplied(x, dim, shares)
         else:
             x = _spread(x, dim, source, _taps(x, source, target, factor, mode, corners))
     return narrow(x, grad_output)
