@@ -77,7 +77,9 @@ _STEPPED: dict[str, Any] = {
 }
 
 
-@primitive(reference=np.floor_divide, **_STEPPED)
+# ``(self - fmod(self, other)) / other``, as NumPy and PyTorch compute it, rounds: a quotient above
+# ``2**22`` may be the next whole number.
+@primitive(reference=np.floor_divide, **{**_STEPPED, "tolerance": ulp(2)})
 def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise quotient rounded towards minus infinity (Python's ``//``).
 
