@@ -35,6 +35,7 @@ __all__ = [
     "forward_tables",
     "input_grad_tables",
     "multiply",
+    "packed",
     "takes",
 ]
 
@@ -223,6 +224,25 @@ def _lay_out(
     return laid
 
 
+def packed(
+    c: Convolution,
+    t: Any,
+    weight: np.ndarray,
+    adjoint: bool,
+    run: Callable[..., None],
+    empty: Callable[..., np.ndarray],
+) -> np.ndarray:
+    """Panels of output channels, with rows (tap, channel); ``t``: tables that have ``lines``."""
+    taps = prod(c.kernel)
+    length = t.channels * taps
+    panels = empty(c.groups * length * (t.made + _WIDTH), weight.dtype)
+    lines = (taps, t.channels, c.given * taps) if adjoint else (length, 1, 0)
+    count = c.groups * -(-t.made // _CHANNELS)
+    run(_pack, weight.dtype, weight.size, count, weight, t.lines, t.made, length * t.made, *lines,
+        panels, grain=1)  # fmt: skip
+    return panels
+
+
 def correlate(
     c: Convolution,
     t: Tables,
@@ -241,23 +261,18 @@ def correlate(
         run: ``run(loop, *arguments)`` runs a loop, or keeps it to be run later
         empty: makes the memory that is needed only meanwhile
     """
-    own, taps = out.dtype, prod(c.kernel)
+    own, length = out.dtype, t.channels * prod(c.kernel)
     laid = _lay_out(t, x, c.images * c.groups, run, empty)
-    length, group = t.channels * taps, c.channels * c.given * taps
-    packed = empty(c.groups * length * (t.made + _WIDTH), own)
-    lines = (taps, t.channels, c.given * taps) if adjoint else (length, 1, 0)
-    blocks = -(-t.made // _CHANNELS)
-    run(_pack, own, weight.size, c.groups * blocks, weight, t.lines, t.made, group, *lines, packed,
-        grain=1)  # fmt: skip
+    panels = packed(c, t, weight, adjoint, run, empty)
     level = constant(c.groups * t.made, own, 0) if bias is None else bias
     pitched = empty(c.images * c.groups * t.spatial * (t.made + _WIDTH), own)
     for phase in t.phases:
         total = c.images * len(phase.reads)
         tall, pieces, grain = shared(total, c.groups)
         run(_product, own, t.work * c.images * c.groups, c.groups * pieces, laid, phase.reads,
-            t.room, phase.slices, packed, length, level, pitched, phase.writes, t.spatial,
+            t.room, phase.slices, panels, length, level, pitched, phase.writes, t.spatial,
             c.groups, t.made, total, tall, grain=grain)  # fmt: skip
-    count = c.images * c.groups * blocks
+    count = c.images * c.groups * -(-t.made // _CHANNELS)
     run(_part_channels, own, out.size, count, pitched, t.made, t.spatial, out, grain=_parts(count))
 
 

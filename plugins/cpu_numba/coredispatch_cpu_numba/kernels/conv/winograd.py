@@ -135,24 +135,6 @@ def _share(total: int, parts: int) -> int:
     return min(total, -(-total // (parts * _ROWS)) * _ROWS)
 
 
-def _packed(
-    c: Convolution,
-    t: Tables,
-    weight: np.ndarray,
-    adjoint: bool,
-    run: Callable[..., None],
-    empty: Callable[..., np.ndarray],
-) -> np.ndarray:
-    """Panels of output channels, with rows (tap, channel)."""
-    length = _TAPS * t.channels
-    packed = empty(c.groups * length * (t.made + _WIDTH), weight.dtype)
-    lines = (_TAPS, t.channels, c.given * _TAPS) if adjoint else (length, 1, 0)
-    units = c.groups * -(-t.made // dense._CHANNELS)
-    run(dense._pack, weight.dtype, weight.size, units, weight, t.lines, t.made, length * t.made,
-        *lines, packed, grain=1)  # fmt: skip
-    return packed
-
-
 def correlate(
     c: Convolution,
     t: Tables,
@@ -192,7 +174,7 @@ def correlate(
     if calls == 1 == shares:
         panels, mode = weight, 2 if adjoint else 1
     else:
-        panels, mode = _packed(c, t, weight, adjoint, run, empty), 0
+        panels, mode = dense.packed(c, t, weight, adjoint, run, empty), 0
     checks = empty(calls * parts * shares, own)
     at = 0
     for first in range(0, c.images, images):
