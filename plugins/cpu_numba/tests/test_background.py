@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,18 @@ def test_warmup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"no loops are called 'scan'.*reduction\.scans"):
         warmup.jobs(only="scan")
     assert len(warmup.jobs()) > 200
+
+
+def test_warmup_can_compile_every_job() -> None:
+    """Each is a loop of its module, or a function that the module compiles itself."""
+    jobs = warmup.jobs()
+    assert len(set(jobs)) == len(jobs)
+    for place, name, _ in jobs:
+        module = import_module(f"coredispatch_cpu_numba.loops.{place}")
+        if name in getattr(module, "FUNCTIONS", ()):
+            assert callable(module.compile_function), (place, name)
+        else:
+            assert name in module.LOOPS, (place, name)
 
 
 def test_warmup_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:

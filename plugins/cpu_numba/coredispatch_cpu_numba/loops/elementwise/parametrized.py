@@ -131,7 +131,7 @@ def _lerp(e: SimpleNamespace) -> Callable[..., Any]:
     return lerp
 
 
-FUNCTIONS: dict[str, Function] = {
+_FUNCTIONS: dict[str, Function] = {
     "addcdiv": Function(3, 1, lambda e: lambda x, a, b, value: x + value * (a / b)),
     "addcmul": Function(3, 1, lambda e: lambda x, a, b, value: x + value * (a * b)),
     "clamp": Function(1, 2, _clamp),
@@ -144,6 +144,6 @@ FUNCTIONS: dict[str, Function] = {
     "threshold": Function(1, 2, _threshold),
 }
 LOOPS: dict[str, Loop] = {}
-for _name, _function in FUNCTIONS.items():
+for _name, _function in _FUNCTIONS.items():
     LOOPS[_name] = _loop(_function, False)
     LOOPS[_name + "_inplace"] = _loop(_function, True)
