@@ -6,12 +6,16 @@ process, until ``set_warn_always(True)``.
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from coredispatch._frames import program_stacklevel
 
 __all__ = [
     "WARN",
+    "computed_again",
     "warn",
     "warn_of_jit",
     "warn_of_lost_imaginary",
@@ -31,8 +35,30 @@ class _State:
 WARN = _State()
 
 
+class _Again(threading.local):
+    depth = 0
+
+
+_AGAIN = _Again()
+
+
+@contextmanager
+def computed_again() -> Iterator[None]:
+    """A block that computes what the program did: it was warned there, at its own line.
+
+    For this thread only, unlike ``warnings.catch_warnings``.
+    """
+    _AGAIN.depth += 1
+    try:
+        yield
+    finally:
+        _AGAIN.depth -= 1
+
+
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn, at the innermost line outside of coredispatch."""
+    if _AGAIN.depth:
+        return
     warnings.warn(text, category, stacklevel=program_stacklevel())
 
 

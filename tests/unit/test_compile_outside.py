@@ -6,6 +6,7 @@ import gc
 import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,13 @@ def test_a_program_keeps_no_arguments(backend: Any) -> None:
     del x
     gc.collect()
     assert [reference() for reference in kept] == [None] * 3
+
+
+def test_what_the_compiler_computes_again_does_not_warn_again() -> None:
+    """It folds constants and asks rules; the program's own call has warned, at its line."""
+    compiled = cd.compile(lambda x: x + cd.range(0, 3))
+    with pytest.warns(UserWarning, match="range is deprecated") as caught:
+        assert compiled(cd.ones(4)).tolist() == [1, 2, 3, 4]
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    with pytest.warns(UserWarning, match="range is deprecated"):
+        cd.range(0, 3)

@@ -41,6 +41,7 @@ ALLOWED = {
         "coredispatch.plugin",
         "coredispatch._frames",
         "coredispatch._version",
+        "coredispatch._warnings",
     },
 }
 

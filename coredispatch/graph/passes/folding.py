@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import computed_again
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.passes.aliasing import Aliases
@@ -36,10 +37,11 @@ def fold_constants(graph: Graph, constant: Callable[[Any], str]) -> Graph:
         if any(used not in values for used in node.all_input_nodes):
             continue
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
-        if node.op == "call_method":
-            result = getattr(args[0], node.target)(*args[1:], **kwargs)
-        else:
-            result = node.target(*args, **kwargs)
+        with computed_again():
+            if node.op == "call_method":
+                result = getattr(args[0], node.target)(*args[1:], **kwargs)
+            else:
+                result = node.target(*args, **kwargs)
         if _small(result):
             values[node] = result
     for node, value in values.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from coredispatch._warnings import computed_again
 from coredispatch.graph.calls import abstract
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.interpreter import Interpreter
@@ -32,7 +33,7 @@ def infer_values(graph: Graph, inputs: Any) -> Graph:
         inputs: one example for each placeholder, a tensor or a number.
     """
     made = graph.copy()
-    with no_grad():
+    with no_grad(), computed_again():
         _Rules(made).infer(tuple(inputs))
     return made
 
