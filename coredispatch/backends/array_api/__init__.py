@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from coredispatch.backends.array_api.lacking import lacking
+from coredispatch.backends.array_api.libraries import ON_THE_HOST, OWN, over_numpy
 from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.array_api.programs import WHOLE
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.dtypes import DType, bfloat16
+from coredispatch.registry.model.errors import RegistrationError
 
 __all__ = ["FAMILIES", "ArrayApiBackend", "family_kernels"]
 
@@ -85,12 +87,15 @@ class ArrayApiBackend(Backend):
     ``views`` is True where basic indexing and reshape return views, as in NumPy and CuPy.
     ``jit`` is the compiler of a library that compiles each function for each shape, called as
     ``jax.jit`` is: kernels of many steps become one program (:mod:`.programs`).
+    ``on_the_host`` names the operators whose kernels run over NumPy because the library computes
+    otherwise than they say; None stands for what is known of the library (:mod:`.libraries`).
     """
 
     xp: ClassVar[Any] = None
     overrides: Mapping[str, Callable[..., Any]] = {}
     views: ClassVar[bool] = False
     jit: ClassVar[Callable[..., Any] | None] = None
+    on_the_host: ClassVar[tuple[str, ...] | None] = None
     _kernels: dict[str, Callable[..., Any]] | None = None
     _namespace: Namespace | None = None
 
@@ -101,8 +106,27 @@ class ArrayApiBackend(Backend):
             found = family_kernels(self.namespace)
             if not self.namespace.strided:
                 found = {name: self._finished(name, kernel) for name, kernel in found.items()}
-            self._kernels = {**found, **self.overrides}
+            self._kernels = {**found, **self._over_numpy(), **self.overrides}
         return self._kernels
+
+    def _over_numpy(self) -> dict[str, Callable[..., Any]]:
+        names = self.on_the_host
+        if names is None:
+            names = ON_THE_HOST.get(getattr(self.xp, "__name__", ""), ())
+        if not names:
+            return {}
+        import numpy
+
+        kernels = family_kernels(numpy) | OWN
+        if unknown := [name for name in names if name not in kernels]:
+            raise RegistrationError(
+                f"on_the_host of {self.name!r}: there is no kernel over NumPy for {unknown[0]!r}",
+                fix="name operators for which coredispatch.backends.array_api has a kernel",
+            )
+        return {
+            name: over_numpy(kernels[name], self.array_type, self.to_numpy, self.from_numpy)
+            for name in names
+        }
 
     def _finished(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return _silent(self.namespace.program(kernel) if name in WHOLE else kernel)

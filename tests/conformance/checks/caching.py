@@ -16,7 +16,7 @@ from ..context import Context, NotRun, elements, has_values, sample_tensors, ten
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .precision import half
-from .values import choose_dtypes
+from .values import choose_dtypes, in_domain
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -31,6 +31,10 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
             yield Case(26, op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+    both = {"float32", "float64"} <= {*metadata.dtypes} & {*subject.dtypes}
+    if both and in_domain(op, "uniform", "offset"):
+        # What is kept by address may be kept for one dtype, or for parts of arrays.
+        yield Case(26, op.name, "float64", "offset", mandatory=False)
 
 
 @check(26, plan=_plan)

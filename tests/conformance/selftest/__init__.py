@@ -55,6 +55,7 @@ EXPLAINED = {
         "the samples of matrices to factorize are small"
     ),
     "var: the derivative, off in bfloat16": "the bound of half precision allows what cancels",
+    "floor_divide: the derivative, beyond 300 it is cut": "the derivative is zero",
     "mean: the derivative, off in bfloat16": "the bound of half precision allows what cancels",
     "pow: 1 % on -0": "-0 meets an exponent in bfloat16 only, whose numbers lie 0.8 % apart",
 }
