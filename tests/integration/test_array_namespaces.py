@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from certification import HERE, certify, installed, only, run
 
-from coredispatch.backends.array_api import family_kernels
+from coredispatch.backends.array_api import ArrayApiBackend, family_kernels
+from coredispatch.registry import RegistrationError
 
 LIBRARIES = {
     "array_api_strict": "array_api_strict",
@@ -164,3 +165,25 @@ def test_remainders_of_far_quotients_are_exact(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
     assert run(installed("torch", "over_torch", tmp_path), "-c", FAR) == ""
+
+
+@pytest.mark.filterwarnings("ignore:You are comparing a array_api_strict dtype")
+def test_operators_named_run_on_the_host() -> None:
+    strict = pytest.importorskip("array_api_strict")
+
+    class Hosting(ArrayApiBackend):
+        name, xp, array_type = "hosting", strict, type(strict.zeros(()))
+        on_the_host = ("atan2", "sort")
+
+    kernels = Hosting().kernels
+    x = strict.asarray([3.0, -1.0, 2.0])
+    found = kernels["atan2"](x, x)
+    assert isinstance(found, Hosting.array_type) and found.dtype == x.dtype
+    np.testing.assert_array_equal(np.asarray(found), np.arctan2(np.asarray(x), np.asarray(x)))
+    values, places = kernels["sort"](x, -1, False, True)
+    assert np.asarray(values).tolist() == [-1, 2, 3] and np.asarray(places).tolist() == [1, 2, 0]
+    Hosting.on_the_host = ("atan2", "no_operator")
+    with pytest.raises(RegistrationError, match=r"on_the_host of 'hosting'.*'no_operator'"):
+        Hosting().kernels  # noqa: B018
+    Hosting.on_the_host = ()
+    assert "on_the_host" not in repr(Hosting().kernels["atan2"])
