@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -175,3 +177,33 @@ def test_an_evolution_of_parameters() -> None:
     step = cd.compile(scaled)
     for _ in range(3):
         assert losses() == pytest.approx(wanted)
+
+
+def test_what_a_recorded_call_met_is_free_when_it_returns() -> None:
+    """Its batch and what was computed on the way, without the garbage collector."""
+    model = nn.Sequential(nn.Linear(4, 13), nn.ReLU(), nn.Linear(13, 2))
+    optimizer = cd.optim.Adam(model.parameters())
+
+    def step(x: Any) -> Any:
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    compiled = cd.compile(step)
+    gc.collect()
+    gc.disable()
+    try:
+        for n in (3, 3, 5, 7, 7, 3):  # a count of steps, and sizes, become inputs on the way
+            x = cd.randn(n, 4)
+            batch = weakref.ref(x)
+            compiled(x)
+            del x
+            assert batch() is None
+            tensors = [each for each in gc.get_objects() if type(each) is cd.Tensor]
+            assert tensors and not [t for t in tensors if tuple(t.shape) == (n, 13)]
+            del tensors
+    finally:
+        gc.enable()
+    assert not compiled.problems

@@ -100,6 +100,17 @@ class Capture:
         """Whether sizes were to be open, and none is."""
         return self.open and not self.recorder.table.variables
 
+    def release(self) -> None:
+        """Let go of what the call met. The parts know each other: the collector may come late."""
+        recorder, state = self.recorder, self.state
+        for record in list(state):  # guards keep them
+            record.symbol = None
+        recorder.origin = recorder.state = state.symbol = state.grown = None
+        state.refuse = state.exact = None
+        for name, value in vars(recorder).items():  # numbers that it gave away still know it
+            if type(value) in (list, dict):
+                setattr(recorder, name, type(value)())
+
     # -- where values come from ------------------------------------------------------------------
 
     def origin(self, tensor: Any) -> Origin | None:

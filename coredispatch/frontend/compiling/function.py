@@ -67,6 +67,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
         self._numbers: list[Any] | None = None
+        self._captures: list[Capture] = []  # of the call that is made
         self._own_names: frozenset[str] = frozenset()
         self.reset()
         self._own_names = frozenset(vars(self))  # all others are the program's
@@ -246,6 +247,8 @@ class CompiledFunction:
                 key = (key[0], given.key)
             return self._captured(key, given, args, kwargs, known)
         finally:
+            while self._captures:
+                self._captures.pop().release()
             self._lock.release()
 
     def _opens_numbers(self, known: Program, given: Arguments) -> bool:
@@ -284,7 +287,10 @@ class CompiledFunction:
     def _run(self, given: Arguments, args: Any, kwargs: Any, *, open_: bool = False) -> Capture:
         whole, plain = self.fullgraph, self.plain
         capture = Capture(self._fn, given, self.places, whole, plain, self.sizes, open_=open_)
-        capture.run(args, kwargs)
+        try:
+            capture.run(args, kwargs)
+        finally:
+            self._captures.append(capture)
         self.seconds += capture.seconds
         return capture
 
