@@ -8,6 +8,7 @@ filled up with something harmless, and go through the loop that the vectors went
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Tail(NamedTuple):
     put_back: Any
 
 
+@memoized
 def tail_of(char: str, vectors: int = 1) -> Tail:
     """The functions for dtype ``char``, ``f`` or ``d``, and rooms of so many vectors."""
     lanes, dtype = machine().lanes(char), np.dtype(char).type
@@ -158,6 +160,7 @@ _FOLDS: dict[str, tuple[Callable[..., ir.Value], float]] = {
 }
 
 
+@memoized
 def fold_of(char: str, name: str) -> Any:
     """An intrinsic of an array: its ``sum``, ``amax``, ``amin`` or ``top``.
 

@@ -10,6 +10,7 @@ NaN gives NaN throughout, as the definition does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ __all__ = [
 _reducing = compiled(fastmath=set(REDUCTION), forceinline=True)
 
 
+@memoized
 def _exponentials_of(char: str, stored: bool) -> Callable[..., Any]:
     """A compiled ``exponentials(row, shift, out)``: the float64 sum of ``exp(row - shift)``.
 
@@ -92,6 +94,7 @@ def _exponentials_of(char: str, stored: bool) -> Callable[..., Any]:
     return exponentials
 
 
+@memoized
 def sum_exp_of(char: str) -> Callable[..., Any]:
     """A compiled ``sum_exp(row, shift)``: the float64 sum of ``exp(row - shift)``."""
     exponentials = _exponentials_of(char, False)
@@ -151,6 +154,7 @@ def rows_of(log: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
+@memoized
 def dot_of(char: str) -> Callable[..., Any]:
     """A compiled ``dot(x, y)`` of two rows, in float64 from block to block."""
     zero = elementary[char].T(0.0)
@@ -252,6 +256,7 @@ def strip_of(char: str, step_of: Callable[[int], Any], writes: bool) -> Callable
     return strip
 
 
+@memoized
 def exponential_strips_of(char: str, stored: bool) -> Callable[..., Any]:
     """A compiled ``sums(x, out, base, inner, n, width, top, total, wide)`` of a tile.
 

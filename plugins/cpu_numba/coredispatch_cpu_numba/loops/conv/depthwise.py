@@ -17,6 +17,7 @@ makes the plans, and says what is in them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 
 import numpy as np
 
@@ -118,6 +119,7 @@ def _strip_of(char: str) -> Callable[..., None]:
     return strip
 
 
+@memoized
 def _column_of(char: str, height: int) -> Callable[..., None]:
     """A compiled function: some vectors, one below the other, of windows of so many rows."""
     lanes = _machine.lanes(char)
@@ -311,6 +313,7 @@ def _correlate(char: str) -> Callable[..., None]:
     return loop
 
 
+@memoized
 def _dots_of(char: str, height: int) -> Callable[..., None]:
     """A compiled function: scalar products of some vectors, one below the other."""
     lanes = _machine.lanes(char)

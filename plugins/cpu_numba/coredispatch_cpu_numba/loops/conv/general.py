@@ -20,6 +20,7 @@ first have size 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 
 import numpy as np
 
@@ -57,6 +58,7 @@ _LONG = 256  # taps
 _compiled = compiled(fastmath=set(ELEMENTWISE))
 
 
+@memoized
 def filled_planes(char: str) -> Callable[..., None]:
     """A compiled function that lays out the planes of some channels of some images.
 

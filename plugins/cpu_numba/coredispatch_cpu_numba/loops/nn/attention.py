@@ -17,6 +17,7 @@ Gradients compute the exponentials anew: Dao et al., "FlashAttention", 2022.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ __all__ = ["KEYS", "LOOPS", "ROWS"]
 ROWS, KEYS = 64, 128
 
 
+@memoized
 def _scorer(char: str) -> Callable[..., Any]:
     """A compiled function that scores keys for a block of queries.
 

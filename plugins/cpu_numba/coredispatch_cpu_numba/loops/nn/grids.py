@@ -13,6 +13,7 @@ Codes: ``mode`` 0 nearest, 1 linear, 2 cubic; ``padding`` 0 zeros, 1 border, 2 r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def _bounded_of(char: str) -> Any:
     return bounded
 
 
+@memoized
 def _axis_of(char: str) -> Any:
     """``axis(given, count, size, mode, padding, align, places, weights, slopes, at, turn)``.
 
@@ -153,6 +155,7 @@ def _axis_of(char: str) -> Any:
     return axis
 
 
+@memoized
 def _block_of(char: str) -> Any:
     """``block(...)``: the taps of the places ``[start, start + count)``; whether all are inside."""
     T = elementary[char].T

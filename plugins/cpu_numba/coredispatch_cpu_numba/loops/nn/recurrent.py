@@ -8,6 +8,7 @@ whose rows begin at ``starts[t]``; a step takes those of its rows that belong to
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 
 from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import Loop
@@ -103,6 +104,7 @@ def activated(char: str) -> Callable[..., None]:
     return cell_of
 
 
+@memoized
 def slopes(char: str) -> Callable[..., None]:
     """A compiled function for the gradients of one row's gates, and of the cell before."""
     tanh, one = elementary[char].tanh, elementary[char].T(1.0)

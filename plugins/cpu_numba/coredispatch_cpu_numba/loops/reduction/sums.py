@@ -11,6 +11,7 @@ grow with ``n``. The blocks, not the threads, decide the order of additions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as memoized
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = ["LOOPS"]
 _reducing = compiled(fastmath=set(REDUCTION), forceinline=True)
 
 
+@memoized
 def total_of(char: str) -> Callable[..., Any]:
     """A compiled ``total(row)``: the sum in float64."""
     block_sum = fold_of(char, "sum")
