@@ -1,7 +1,7 @@
 """How each pointwise operator is written in CUDA C++.
 
 A template has ``{0}``, ``{1}`` for the operands, already of the type that the operator computes in,
-and ``{T}`` for that type.
+and ``{T}`` for that type. Half precision is computed in float, and each result is rounded to it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["TEMPLATES", "TYPES", "Written", "literal", "write"]
+import numpy as np
+
+from coredispatch.plugin import dtypes, numpy_dtype
+
+__all__ = ["COMPUTED", "TEMPLATES", "TYPES", "Written", "literal", "write"]
 
 #: the types that kernels read, compute in and write, by the dtype's name
 TYPES = {
     "float32": "float",
     "float64": "double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
     "int64": "long long",
     "int32": "int",
     "bool": "bool",
 }
+#: what those that are no types of the language are computed in
+COMPUTED = {"Half": "float", "BFloat16": "float"}
 _FLOATING = ("float", "double")
 _CONVERTED = "to_dtype clone ones_like zeros_like full_like".split()
 _NUMBERS = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "square": "{0} * {0}"}
@@ -97,6 +105,12 @@ def write(
     kinds = [kind for kind in map(type_of, args) if kind is not None]
     if name in _CONVERTED:
         return _converted(name, args, result, type_of)
+    half = next((kind for kind in kinds if kind in COMPUTED), result)
+    if half in COMPUTED and {*kinds} <= {half, "bool"}:  # numbers are rounded to it first
+        args = [_rounded(arg, half) if type(arg) in (int, float) else arg for arg in args]
+    elif result in COMPUTED:
+        return None  # and so are other tensors
+    result = COMPUTED.get(result, result)
     if name in _COMPARISONS:
         common = _common(args, type_of)
         text = f"({{0}} {_COMPARISONS[name]} {{1}})"
@@ -124,6 +138,13 @@ def write(
     return Written(text, result, _to(args, result))
 
 
+def _rounded(number: float, kind: str) -> float:
+    """The nearest number of a type of 16 bits."""
+    dtype = numpy_dtype(dtypes.float16 if kind == "Half" else dtypes.bfloat16)
+    with np.errstate(over="ignore"):
+        return float(dtype.type(number))
+
+
 def _to(args: list[Any], kind: str) -> list[tuple[Any, str]]:
     return [(arg, kind) for arg in args]
 
@@ -132,9 +153,13 @@ def _converted(name: str, args: list[Any], result: str, type_of: Any) -> Written
     """A copy in another dtype, or a constant in the shape of another tensor."""
     if name in ("ones_like", "zeros_like", "full_like"):
         value = {"ones_like": 1, "zeros_like": 0}.get(name)
-        return Written("{0}", result, [(args[1] if value is None else value, result)])
-    order = ["bool", "int", "long long", "float", "double"]
+        kind = COMPUTED.get(result, result)
+        return Written("{0}", kind, [(args[1] if value is None else value, kind)])
     given = type_of(args[0])
+    if result in COMPUTED:
+        once = given in (*COMPUTED, "float", "bool")  # others would be rounded twice
+        return Written("{0}", "float", [(args[0], "float")]) if once else None
+    order = ["bool", "int", "long long", *COMPUTED, "float", "double"]
     # Whole numbers of floating point, and what is true of them, are the affair of CuPy's kernel.
     if order.index(result) < order.index(given) and result not in _FLOATING:
         return None
@@ -145,8 +170,9 @@ def _common(args: list[Any], type_of: Any) -> str | None:
     """The type in which two operands are compared."""
     kinds = [type_of(arg) for arg in args]
     if None not in kinds:
-        return kinds[0] if kinds[0] == kinds[1] else None
+        return COMPUTED.get(kinds[0], kinds[0]) if kinds[0] == kinds[1] else None
     own, number = (kinds[0], args[1]) if kinds[1] is None else (kinds[1], args[0])
+    own = COMPUTED.get(own, own)
     whole = type(number) is int and own in ("int", "long long") and abs(number) < 2**31
     return own if whole or (own in _FLOATING and type(number) in (int, float)) else None
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coredispatch_cuda_cupy.expressions import TYPES, Written, literal
+from coredispatch_cuda_cupy.cuda.loading import text as text_of
+from coredispatch_cuda_cupy.expressions import COMPUTED, TYPES, Written, literal
 
 __all__ = ["BLOCK", "PRELUDE", "Call", "Text"]
 
@@ -114,7 +115,7 @@ class Text:
         ]
         pointers += [f"{calls[node].type}* __restrict__ {self.made[node]}" for node in outputs]
         head = f'extern "C" __global__ void fused({", ".join(pointers)}) {{'
-        self.code = "\n".join([PRELUDE, head, *self.lines, "}", ""])
+        self.code = "\n".join([text_of("halves"), PRELUDE, head, *self.lines, "}", ""])
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -215,13 +216,18 @@ class Text:
             own, text = TYPES[self.arrays[source].dtype.name], self.loaded(source, depth, shape)
         else:
             return literal(source, kind)
+        if own == kind:
+            return text
+        if own in COMPUTED:
+            own, text = COMPUTED[own], f"widened({text})"
         return text if own == kind else f"(({kind}){text})"
 
     def expression(self, node: Any, depth: int) -> str:
         written, shape = self.calls[node].written, self.calls[node].shape
         assert written is not None
         values = [self.value(source, kind, depth, shape) for source, kind in written.operands]
-        return written.text.format(*values, T=written.type)
+        text, own = written.text.format(*values, T=written.type), self.calls[node].type
+        return f"Narrowed<{own}>::of({text})" if own in COMPUTED else text
 
     def loaded(self, source: Any, depth: int, shape: tuple[int, ...]) -> str:
         """An element of an array: that of this place, or of this row."""

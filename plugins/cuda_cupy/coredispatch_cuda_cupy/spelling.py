@@ -1,6 +1,7 @@
 """Softmax and normalizations as the pointwise operators and reductions that one kernel computes.
 
-Eager calls the array-API base's formulas for them, one CuPy kernel after the other.
+Eager calls the array-API base's formulas for them, one CuPy kernel after the other. In half
+precision they are computed in float32, and rounded once.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.plugin import Operator, operator, passes
+from coredispatch.plugin import Operator, dtypes, operator, passes
 from coredispatch.plugin import graph as graphs
-from coredispatch_cuda_cupy.expressions import TYPES
+from coredispatch_cuda_cupy.expressions import COMPUTED, TYPES
 
 __all__ = ["complete", "spell"]
 
@@ -51,7 +52,7 @@ def _layer_norm(b: Any, x: Any, dims: list[int], weight: Any, bias: Any, eps: fl
 
 def _rms_norm(b: Any, x: Any, dims: list[int], weight: Any, eps: float | None) -> Any:
     if eps is None:
-        eps = 2.0**-52 if str(x.meta["value"].dtype).endswith("float64") else 2.0**-23
+        eps = 2.0**-52 if _type_of(x) == "double" else 2.0**-23
     y = b.mul(x, b.rsqrt(b.add(b.mean(b.mul(x, x), dims, True), eps)))
     return y if weight is None else b.mul(y, weight)
 
@@ -75,8 +76,13 @@ def spell(graph: Any) -> Any:
         if dims is None or (node.target.name.endswith("softmax") and given[2] is not None):
             continue
         rest = [] if node.target.name.endswith("softmax") else given[2:]
+        info = passes.inference.tensor_info(node)
         with made.inserting_before(node):
-            new = _SPELLED[node.target.name](_Writer(made), given[0], dims, *rest)
+            b = _Writer(made)
+            x, *rest = (_widened(b, a) for a in (given[0], *rest))
+            new = _SPELLED[node.target.name](b, x, dims, *rest)
+            if info is not None and _type_of(node) in COMPUTED:
+                new = b.to_dtype(new, info.dtype)
         node.replace_all_uses_with(new)
         made.erase_node(node)
     made.lint()
@@ -90,12 +96,22 @@ def complete(node: Any) -> list[Any]:
     return args + [node.kwargs.get(p.name, p.default) for p in params[len(args) :]]
 
 
+def _widened(b: Any, x: Any) -> Any:
+    return b.to_dtype(x, dtypes.float32) if _type_of(x) in COMPUTED else x
+
+
+def _type_of(x: Any) -> str | None:
+    """The type of a tensor's elements; None for what is no tensor, or is not known."""
+    info = passes.inference.tensor_info(x) if hasattr(x, "graph") else None
+    return None if info is None else TYPES.get(str(info.dtype).rpartition(".")[2])
+
+
 def _last(x: Any, dims: Any) -> list[int] | None:
     """The last dimensions, given as one or by their sizes; None where a row kernel has no use."""
     info = passes.inference.tensor_info(x)
     if info is None or 0 in info.shape:
         return None
-    if TYPES.get(str(info.dtype).rpartition(".")[2]) not in ("float", "double"):
+    if _type_of(x) not in ("float", "double", *COMPUTED):
         return None
     if isinstance(dims, int):
         return [-1] if info.shape and dims % len(info.shape) == len(info.shape) - 1 else None

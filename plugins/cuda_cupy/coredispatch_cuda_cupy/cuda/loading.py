@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOATS", "OPTIONS", "WORDS", "Family", "code_of", "is_float", "wide"]
+__all__ = ["FLOATS", "OPTIONS", "WORDS", "Family", "code_of", "is_float", "text", "wide"]
 
 OPTIONS = ("--std=c++17",)
 #: dtype's name -> the type of its elements in memory, and the one it is computed with
@@ -38,7 +38,8 @@ WORDS = (1, 2, 4, 8, 16)
 
 
 @cache
-def _text(name: str) -> str:
+def text(name: str) -> str:
+    """The text of a file of this folder, by its name without the ending."""
     return files(__package__).joinpath(f"{name}.cu").read_text(encoding="utf-8")
 
 
@@ -48,7 +49,7 @@ def code_of(family: str, dtype: str) -> str:
     element, wide = _TYPES[dtype]
     head = "struct Half;\nstruct BFloat16;\nstruct Pair;\n"
     head += f"typedef {element} E;\ntypedef {wide} A;\n"
-    return head + _text("common") + "".join(map(_text, (*_BEHIND.get(family, ()), family)))
+    return head + "".join(map(text, ("halves", "common", *_BEHIND.get(family, ()), family)))
 
 
 @cache
