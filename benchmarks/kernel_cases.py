@@ -164,6 +164,15 @@ def matrices(size: int) -> Iterator[Kernel]:
         lambda lib, x, i: lib.zeros_like(x).scatter_add(1, i, x),
         (x, integers(n, m, n)),
     )
+    yield Kernel(
+        "scatter_reduce",
+        lambda lib, x, i: x.scatter_reduce(1, i, x, "amax"),
+        (x, integers(n, m, n)),
+    )
+    yield Kernel("index_add", lambda lib, x, i: x.index_add(0, i, x), (x, integers(m, m)))
+    yield Kernel(
+        "index_select of columns", lambda lib, x, i: x.index_select(1, i), (x, integers(n, n))
+    )
     yield Kernel("igamma", lambda lib, x, y: lib.special.gammainc(x, y), (positive(m, n),) * 2)
 
 

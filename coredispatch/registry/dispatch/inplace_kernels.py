@@ -15,7 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     check_view,
     is_short,
 )
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import DType, int64
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 from coredispatch.registry.wiring import HOOKS
@@ -36,6 +36,7 @@ class InplaceEntry(Entry):
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
         self.whole: frozenset[DType] = frozenset()  # take an int of 32 bits so
+        self.same: bool = False  # the result has self's dtype, whatever an index has
         self.number_flags: list[bool] = []  # per position: may hold a number instead
         self.copyto: Any = None
         self.strided: bool = True  # the backend has zero-copy strided views
@@ -112,7 +113,7 @@ class InplaceEntry(Entry):
         for argument in args:
             if isinstance(argument, Value):
                 other = dtype_of(argument) if argument._dtype is None else argument._dtype
-                if other is not dtype:
+                if other is not dtype and not (other is int64 and self.same):
                     return False
                 raws.append(argument.raw)
             elif argument is None or type(argument) is float or type(argument) is int:

@@ -350,7 +350,8 @@ def _inplace_over(
         and (rule is same or (isinstance(rule, Promotion) and rule.result is None))
         and not functional.lists
     ):
-        if rule is same and entry.promotion == PROMOTE_NONE:
+        entry.same = rule is same
+        if entry.same and entry.promotion == PROMOTE_NONE:
             entry.promotion = PROMOTE_COMMON  # nothing is promoted: other dtypes go the long way
         entry.fn, entry.kernel_context, entry.least = inner.fn, inner.kernel_context, inner.least
         entry.positional_out = type(inner.fn).__name__ == "ufunc"

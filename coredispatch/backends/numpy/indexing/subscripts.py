@@ -21,6 +21,7 @@ from coredispatch.registry.model.sizes import normalize_dim
 __all__ = ["KERNELS", "add_at", "check_bounds", "write"]
 
 _ALL = slice(None)
+_FEW = 4096  # up to so many elements np.add.at is quicker than finding their numbers
 _parts = IndexParts(np.ndarray, np.asarray, lambda x, dtype: x.astype(numpy_dtype(dtype)))
 
 
@@ -104,7 +105,7 @@ def write(x: np.ndarray, index: tuple[Any, ...], values: Any, accumulate: bool) 
             x[index[0], ...] = values
             return
     target = x
-    basic, advanced = _parts.split(x.shape, index)
+    basic, advanced = _split(x.shape, index)
     if basic is not None:
         target = x[(*basic, ...)]
     if type(values) is np.ndarray:
@@ -146,6 +147,11 @@ def add_at(target: np.ndarray, index: tuple[Any, ...], values: Any) -> None:
         target[...] = wide.astype(target.dtype)
         return
     rows = index[0]
+    if len(index) == target.ndim > 1 and _many(rows) and target.flags.c_contiguous:
+        flat = _places(target.shape, index)
+        if flat is not None:
+            np.add.at(target.reshape(-1), flat, np.broadcast_to(values, flat.shape))
+            return
     if len(index) != 1 or rows.dtype.kind == "b" or not target.flags.c_contiguous:
         np.add.at(target, index, values)
         return
@@ -155,6 +161,21 @@ def add_at(target: np.ndarray, index: tuple[Any, ...], values: Any) -> None:
     values = np.broadcast_to(values, (*index[0].shape, *target.shape[1:]))
     flat = rows if width == 1 else (rows[:, None] * width + np.arange(width)).reshape(-1)
     np.add.at(target.reshape(-1), flat, values.reshape(-1).astype(target.dtype, copy=False))
+
+
+def _many(index: Any) -> bool:
+    return type(index) is np.ndarray and index.size > _FEW
+
+
+def _places(shape: tuple[int, ...], index: tuple[Any, ...]) -> np.ndarray | None:
+    """Row-major element numbers; None unless ``index`` has arrays of whole numbers only."""
+    flat: Any = 0
+    for item, size in zip(index, shape, strict=True):
+        if type(item) is not np.ndarray or item.dtype.kind != "i":
+            return None
+        check_bounds(item, size, wrap=True)
+        flat = flat * size + np.where(item < 0, item + size, item)
+    return np.asarray(flat)
 
 
 def index_put(x: np.ndarray, index: tuple[Any, ...], values: Any, accumulate: bool) -> np.ndarray:

@@ -20,7 +20,7 @@ from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwi
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
 from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, parametrized, pointwise
-from coredispatch_cpu_numba.kernels.indexing import gather_scatter
+from coredispatch_cpu_numba.kernels.indexing import gather_scatter, writes
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
@@ -61,6 +61,7 @@ MODULES = (
     scans,
     sorting,
     gather_scatter,
+    writes,
     copies,
     recurrent,
     products,

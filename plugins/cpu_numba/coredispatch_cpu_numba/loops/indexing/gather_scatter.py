@@ -1,8 +1,6 @@
-"""gather, scatter_add and sums of rows by index, of arrays seen as ``(outer, n, inner)``.
+"""Elements and rows taken by index, of arrays seen as ``(outer, n, inner)``.
 
 An index out of range is not followed: ``bad[0]`` becomes 1 and the caller throws the result away.
-Additions are made in the order of the index, whatever the number of threads: threads share rows or
-columns, never the elements of one sum.
 """
 
 from __future__ import annotations
@@ -12,9 +10,13 @@ from collections.abc import Callable
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.spans import add_to, copy_apart, item, part, put, row_of
+from coredispatch_cpu_numba.spans import copy_apart, item, part, put, row_of
 
 __all__ = ["LOOPS"]
+
+
+#: elements of an index that are looked at before they are followed
+CHECKED = 1024
 
 
 @inlined
@@ -31,101 +33,87 @@ def _gather(char: str) -> Callable[..., None]:
 
     def loop(x, index, n, m, inner, out, bad, lo, hi):
         full_vectors()
+        if inner == 1:
+            group = max(1, CHECKED // m)
+            for start in range(lo, hi, group):
+                stop = min(hi, start + group)
+                if not within(part(index, start * m, stop * m), n):
+                    bad[0] = 1
+                elif m == 1:
+                    for o in range(start, stop):
+                        put(out, o, item(x, o * n + item(index, o)))
+                elif m < 16:  # too few for the calls of a row
+                    for o in range(start, stop):
+                        for j in range(m):
+                            put(out, o * m + j, item(x, o * n + item(index, o * m + j)))
+                else:
+                    for o in range(start, stop):
+                        matrix = row_of(x, o, n)
+                        numbers, result = row_of(index, o, m), row_of(out, o, m)
+                        for j in range(m):
+                            result[j] = item(matrix, numbers[j])
+            return
         for o in range(lo, hi):
             matrix, place = part(x, o * n * inner, (o + 1) * n * inner), o * m * inner
-            count, length = (1, m) if inner == 1 else (m, inner)
-            for _ in range(count):
+            for _ in range(m):
                 numbers, result = (
-                    part(index, place, place + length),
-                    part(out, place, place + length),
+                    part(index, place, place + inner),
+                    part(out, place, place + inner),
                 )
-                place += length
+                place += inner
                 if not within(numbers, n):
                     bad[0] = 1
-                elif inner == 1:
-                    for j in range(length):
-                        result[j] = item(matrix, numbers[j])
                 else:
-                    for i in range(length):
+                    for i in range(inner):
                         result[i] = item(matrix, numbers[i] * inner + i)
 
     return loop
 
 
-def _scatter_add(char: str) -> Callable[..., None]:
-    """Counts tiles of ``tile`` columns, ``tiles`` of them in each of the ``outer`` matrices.
+def _take_rows(char: str) -> Callable[..., None]:
+    """Counts the rows that are taken: ``m`` of ``n`` rows of ``width``, of matrix after matrix.
 
-    Tiles that lie side by side are worked on together.
+    ``own`` is 1 where each matrix has an index of its own, else 0.
     """
 
-    def loop(out, index, source, n, m, inner, tile, tiles, bad, lo, hi):
-        if inner == 1:
-            for o in range(lo, hi):
-                row, numbers = row_of(out, o, n), row_of(index, o, m)
-                if within(numbers, n):
-                    for j in range(m):
-                        add_to(row, item(numbers, j), item(source, o * m + j))
-                else:
-                    bad[0] = 1
-            return
-        unit = lo
-        while unit < hi:
-            o, first = unit // tiles, unit % tiles
-            count = min(hi - unit, tiles - first)
-            unit += count
-            left, right = first * tile, min(inner, (first + count) * tile)
-            matrix, place = part(out, o * n * inner, (o + 1) * n * inner), o * m * inner
-            for _ in range(m):
-                numbers = part(index, place + left, place + right)
-                given = part(source, place + left, place + right)
-                place += inner
-                if not within(numbers, n):
-                    bad[0] = 1
-                else:
-                    for i in range(right - left):
-                        add_to(matrix, numbers[i] * inner + left + i, given[i])
-
-    return loop
-
-
-def _take_rows(char: str) -> Callable[..., None]:
-    """Counts the rows that are taken: ``m`` of ``n`` rows of ``width``, of matrix after matrix."""
-
-    def loop(x, index, n, m, width, out, bad, lo, hi):
-        for r in range(lo, hi):
-            k = item(index, r % m)
-            if k < 0 or k >= n:
-                bad[0] = 1
-            elif width == 1:
-                put(out, r, item(x, r // m * n + k))
-            else:
-                copy_apart(row_of(out, r, width), row_of(x, r // m * n + k, width))
-
-    return loop
-
-
-def _add_rows(char: str) -> Callable[..., None]:
-    """Counts tiles of ``tile`` columns; rows whose index is ``skipped`` are left out."""
-
-    def loop(out, index, source, n, width, tile, skipped, bad, lo, hi):
+    def loop(x, index, own, n, m, width, out, bad, lo, hi):
         full_vectors()
-        left, right = lo * tile, min(width, hi * tile)
-        for r in range(index.size):
-            k = index[r]
+        o, j = lo // m, lo % m
+        r = lo
+        if width == 1:
+            if own == 0 and not within(index, n):
+                bad[0] = 1
+                return
+            while r < hi:
+                count = min(hi - r, m - j)
+                numbers = part(index, o * m * own + j, o * m * own + j + count)
+                matrix = part(x, o * n, o * n + n)
+                result = part(out, r, r + count)
+                if own == 1 and not within(numbers, n):
+                    bad[0] = 1
+                else:
+                    for i in range(count):
+                        put(result, i, item(matrix, item(numbers, i)))
+                r += count
+                o += 1
+                j = 0
+            return
+        while r < hi:
+            k = item(index, o * m * own + j)
             if k < 0 or k >= n:
                 bad[0] = 1
-            elif k != skipped:
-                target = part(out, k * width + left, k * width + right)
-                row = part(source, r * width + left, r * width + right)
-                for i in range(target.size):
-                    target[i] += row[i]
+            else:
+                copy_apart(row_of(out, r, width), row_of(x, o * n + k, width))
+            r += 1
+            j += 1
+            if j == m:
+                o += 1
+                j = 0
 
     return loop
 
 
 LOOPS: dict[str, Loop] = {
     "gather": Loop("ainnnai", _gather),
-    "scatter_add": Loop("aiannnnni", _scatter_add),
-    "take_rows": Loop("ainnnai", _take_rows, dtypes="fdEe"),
-    "add_rows": Loop("aiannnni", _add_rows),
+    "take_rows": Loop("ainnnnai", _take_rows, dtypes="fdEe"),
 }
