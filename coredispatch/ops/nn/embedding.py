@@ -366,30 +366,122 @@ def embedding_bag(
         )
     padding = _padding(padding_idx, weight.shape[0])
     flat = input.reshape(-1)
-    place = lazy.arange(flat.shape[0], device=input.device)
-    if offsets is None:
-        bags = input.shape[0]
-        bag = place // max(input.shape[1], 1)
-    else:
-        bags = offsets.shape[0]
-        # The bag of a place is the last one that starts at or before it.
-        bag = (place.unsqueeze(1) >= offsets.unsqueeze(0)).sum(1) - 1
     like = rows = embedding_lookup(flat, weight, padding, False, sparse)
     if per_sample_weights is not None:
         rows = wide(rows) * wide(per_sample_weights.reshape(-1, 1))
         like = weight if weight.dtype is per_sample_weights.dtype else rows
+    bags = _Bags(input, offsets)
     kept = None if padding is None else (flat != padding)
     if mode == "max":
-        return _bag_maximum(rows, bag, bags, kept)
+        return bags.maximum(rows, kept)
     rows = wide(rows)  # sums and counts of half precision lose digits
     if kept is not None:
         rows = rows.masked_fill(~kept.unsqueeze(1), 0)
-    total = rows.new_zeros((bags, weight.shape[1])).index_add(0, bag, rows)
-    if mode == "sum":
-        return narrow(total, like)
-    ones = rows.new_ones((flat.shape[0],)) if kept is None else kept.to(rows.dtype)
-    counts = rows.new_zeros((bags,)).index_add(0, bag, ones)
-    return narrow(total / counts.clamp_min(1).unsqueeze(1), like)
+    total = bags.total(rows)
+    if mode == "mean":
+        total = total / bags.sizes(rows, kept)
+    return narrow(total, like)
+
+
+class _Bags:
+    """Which of the places in a row of indices make a bag."""
+
+    def __init__(self, input: Tensor, offsets: Tensor | None) -> None:
+        self.even = offsets is None
+        self.count = input.shape[0] if offsets is None else offsets.shape[0]
+        self.length = input.shape[-1]
+        self.bag: Any = None
+        if offsets is not None:  # the bag of a place is the last one that starts at or before it
+            marks = offsets.new_zeros((self.length + 1,))
+            marks = marks.index_add(0, offsets, lazy.ones_like(offsets))
+            self.bag = marks.cumsum(0).narrow(0, 0, self.length) - 1
+
+    def spread(self, x: Tensor) -> Tensor:
+        """A row of ``x`` for each place: that of its bag."""
+        if not self.even:
+            return x.index_select(0, self.bag)
+        shape = (self.count, self.length, *x.shape[1:])
+        return x.unsqueeze(1).expand(shape).reshape(self.count * self.length, *x.shape[1:])
+
+    def total(self, rows: Tensor) -> Tensor:
+        """The sums of the rows of each bag."""
+        if self.even:
+            return rows.reshape(self.count, self.length, *rows.shape[1:]).sum(1)
+        return rows.new_zeros((self.count, *rows.shape[1:])).index_add(0, self.bag, rows)
+
+    def sizes(self, like: Tensor, kept: Tensor | None) -> Any:
+        """How many places of each bag count, at least 1: a number, or a column."""
+        if self.even and kept is None:
+            return max(self.length, 1)
+        places = self.count * self.length if self.even else self.length
+        ones = like.new_ones((places, 1)) if kept is None else kept.to(like.dtype).unsqueeze(1)
+        return self.total(ones).clamp_min(1)
+
+    def maximum(self, rows: Tensor, kept: Tensor | None) -> Tensor:
+        """The largest of the rows of each bag; zeros where it has none."""
+        if kept is not None:
+            rows = rows.masked_fill(~kept.unsqueeze(1), float("-inf"))
+        if self.even and self.length:
+            best = rows.reshape(self.count, self.length, rows.shape[1]).amax(1)
+        else:
+            best = rows.new_zeros((self.count, rows.shape[1]))
+            if rows.shape[0]:
+                best = best.index_reduce(0, self.bag, rows, "amax", include_self=False)
+        if kept is None:
+            return best
+        return best.masked_fill(self.total(kept.to(rows.dtype).unsqueeze(1)) == 0, 0)
+
+
+def _bag_weight_grad(
+    grad: Tensor,
+    out: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None,
+    mode: str,
+    per_sample_weights: Tensor | None,
+    padding_idx: int | None,
+    sparse: bool,
+) -> Tensor:
+    count = weight.shape[0]
+    padding = _padding(padding_idx, count)
+    flat, bags = input.reshape(-1), _Bags(input, offsets)
+    grad = wide(grad)
+    if mode == "mean":
+        kept = None if padding is None else (flat != padding)
+        grad = grad / bags.sizes(grad, kept)
+    if mode == "max":  # those that are equal share; of a NaN all that are none do
+        rows = embedding_lookup(flat, weight.detach(), padding)
+        most = (rows == bags.spread(out.detach())) | rows.isnan()
+        if padding is not None:
+            most = most & (flat != padding).unsqueeze(1)
+        times = bags.total(most.to(grad.dtype)).clamp_min(1)
+        each = lazy.where(most, bags.spread(grad / times), 0)
+    else:
+        each = bags.spread(grad)
+    if per_sample_weights is not None:
+        each = each * wide(per_sample_weights.reshape(-1, 1))
+    each = each.to(weight.dtype)
+    return _table_gradient(each, flat, tuple(weight.shape), padding, False, sparse)
+
+
+def _bag_share_grad(
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None,
+    per_sample_weights: Tensor,
+    padding_idx: int | None,
+) -> Tensor:
+    padding = _padding(padding_idx, weight.shape[0])
+    flat = input.reshape(-1)
+    each = wide(embedding_lookup(flat, weight, padding)) * _Bags(input, offsets).spread(wide(grad))
+    if padding is not None:
+        each = each.masked_fill((flat == padding).unsqueeze(1), 0)
+    return each.sum(1).reshape(per_sample_weights.shape).to(per_sample_weights.dtype)
+
+
+embedding_bag.vjp(weight=_bag_weight_grad, per_sample_weights=_bag_share_grad)
 
 
 @embedding_bag.overload
@@ -427,12 +519,3 @@ def _(
         padding_idx=padding_idx,
         sparse=sparse,
     )
-
-
-def _bag_maximum(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
-    member = bag.unsqueeze(0) == lazy.arange(bags, device=bag.device).unsqueeze(1)
-    if kept is not None:
-        member = member & kept.unsqueeze(0)
-    spread = rows.unsqueeze(0).expand(bags, *rows.shape)
-    best = spread.masked_fill(~member.unsqueeze(2), float("-inf")).amax(1)
-    return best.masked_fill(~member.any(1, True), 0)

@@ -25,6 +25,7 @@ from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
     attention,
+    bags,
     grids,
     optim_steps,
     recurrent,
@@ -62,6 +63,7 @@ MODULES = (
     sorting,
     gather_scatter,
     writes,
+    bags,
     copies,
     recurrent,
     products,

@@ -20,7 +20,10 @@ spare = _spare.append
 
 def spared() -> np.ndarray:
     """An array of one 0, to be given back to ``spare`` while it holds 0."""
-    return _spare.pop() if _spare else np.zeros(1, INT64)
+    try:
+        return _spare.pop()
+    except IndexError:  # asking first would leave time for another thread
+        return np.zeros(1, INT64)
 
 
 def is_index(index: Any) -> bool:
