@@ -164,6 +164,11 @@ def im2col(
     return columns.reshape(*input.shape[:-3], input.shape[-3] * prod(k), prod(w.shape[-4:-2]))
 
 
+@im2col.vjp
+def _(grad, input_shape, kernel_size, dilation, padding, stride):
+    return col2im(grad, tuple(input_shape[-2:]), kernel_size, dilation, padding, stride)
+
+
 @composite(
     reference=col2im_reference,
     samples=col2im_samples,

@@ -154,6 +154,32 @@ def pad(
     return input
 
 
+@pad.vjp
+def _(grad, input_shape, pad, mode):
+    if mode == "constant":
+        return constant_pad_nd(grad, tuple([-n for n in pad]))
+    inward, outward = tuple([max(-n, 0) for n in pad]), [max(n, 0) for n in pad]
+    if mode != "circular" and any(inward):
+        grad = constant_pad_nd(grad, inward)
+    for i in range(len(pad) // 2):
+        before, after = outward[2 * i], outward[2 * i + 1]
+        if before or after:
+            grad = _folded(grad, grad.ndim - 1 - i, before, after, mode)
+    return constant_pad_nd(grad, inward) if mode == "circular" and any(inward) else grad
+
+
+def _folded(grad: Any, dim: int, before: int, after: int, mode: str) -> Any:
+    """What lies in the borders along ``dim`` added to where it came from."""
+    length = grad.shape[dim] - before - after
+    places = _sources(length, before, after, mode, grad.device)
+    borders = [
+        (lazy.narrow(x, d, 0, before), lazy.narrow(x, d, before + length, after))
+        for x, d in ((places, 0), (grad, dim))
+    ]
+    index, rows = (lazy.cat(pair, d) for pair, d in zip(borders, (0, dim)))
+    return lazy.index_add(lazy.narrow(grad, dim, before, length), dim, index, rows)
+
+
 def _sources(length: int, before: int, after: int, mode: str, device: Any) -> Any:
     """Where each element along a padded dimension comes from, int64."""
     places = lazy.arange(-before, length + after, device=device)

@@ -26,6 +26,7 @@ from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
     attention,
     bags,
+    columns,
     grids,
     optim_steps,
     recurrent,
@@ -35,7 +36,7 @@ from coredispatch_cpu_numba.kernels.nn import (
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
 from coredispatch_cpu_numba.kernels.reduction import scans, sorting, sums
-from coredispatch_cpu_numba.kernels.shape import copies
+from coredispatch_cpu_numba.kernels.shape import copies, padding
 
 __all__ = ["MODULES"]
 
@@ -64,7 +65,9 @@ MODULES = (
     gather_scatter,
     writes,
     bags,
+    columns,
     copies,
+    padding,
     recurrent,
     products,
     products_bfloat16,

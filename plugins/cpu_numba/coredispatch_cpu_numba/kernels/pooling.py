@@ -1,4 +1,7 @@
-"""Max pooling over two dimensions of contiguous arrays, and its gradient; means of planes."""
+"""Max pooling over two dimensions of contiguous arrays, and its gradient; means of planes.
+
+With positions, and adaptive, of one dimension as well.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ _windows = Loop("pooling", "windows", _SPLIT)
 _few_halving, _few_windows = _halving.compiled, _windows.compiled
 _halving_backward = Loop("pooling", "halving_backward", _SPLIT)
 _windows_backward = Loop("pooling", "windows_backward", _SPLIT)
+_maxima = Loop("pooling", "maxima", _SPLIT)
 _PLACES = 2**31 - 1
 #: kernel size, stride, padding and dilation of windows of 2 by 2 side by side
 _HALVING = [(2, 2), (2, 2), (0, 0), (1, 1)]
@@ -113,6 +117,78 @@ def max_pool_backward(
     return out
 
 
+@lru_cache(maxsize=1024)
+def _windows_of(shape: tuple[int, ...], *options: Any) -> Any:
+    """The result's shape, what the loop of maxima takes, planes, and elements looked at.
+
+    None for what has more than two dimensions, or is refused, or where a window has no elements.
+    """
+    n = len(options[0])
+    given = np.broadcast_to(np.float32(0), shape)
+    adaptive = len(options) == 1
+    try:
+        name = "adaptive_max_pool" if adaptive else "max_pool_with_indices"
+        pooled = tuple(operator(name).out_rule(given, *options)[0])
+    except CoreDispatchError:
+        return None
+    if n not in (1, 2) or len(shape) <= n or not prod(pooled):
+        return None
+    bounds, steps = [], []
+    for i in range(n):
+        size, count = shape[i - n], pooled[i - n]
+        window = np.arange(count)
+        if adaptive:
+            first, stop, step = window * size // count, -(-(window + 1) * size // count), 1
+        else:
+            k, s, p, step = (v[i] for v in options[:4])
+            first = window * s - p
+            stop = np.minimum(first + k * step, size)
+            first = np.where(first < 0, first + -(first // step) * step, first)
+        if (first >= stop).any():
+            return None
+        bounds += [first, stop]
+        steps.append(step)
+    if n == 1:
+        bounds, steps = [np.zeros(1, INT64), np.ones(1, INT64), *bounds], [1, *steps]
+    h, w = (1, *shape[-1:]) if n == 1 else shape[-2:]
+    oh, ow = len(bounds[0]), len(bounds[2])
+    lengths = [int((stop - first).max()) for first, stop in (bounds[:2], bounds[2:])]
+    numbers = np.concatenate(bounds).astype(INT64)
+    planes = prod(shape[:-n])
+    return pooled, (numbers, h, w, oh, ow, *steps), planes, prod(pooled) * prod(lengths)
+
+
+def _maximum_and_place(input: np.ndarray, *options: Any) -> Any:
+    if not is_dense(input, 1):
+        return NotImplemented
+    plan = _windows_of(input.shape, *options)
+    if plan is None:
+        return NotImplemented
+    pooled, numbers, planes, work = plan
+    out, places = np.empty(pooled, input.dtype), np.empty(pooled, INT64)
+    weight = max(1, work // planes)
+    _maxima(input.dtype, work, planes, input, *numbers, out, places, weight=weight)
+    return out, places
+
+
+def max_pool_with_indices(
+    input: np.ndarray,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Any:
+    """The largest elements of windows, and where they are."""
+    options = [tuple(v) for v in (kernel_size, stride, padding, dilation)]
+    return _maximum_and_place(input, *options, ceil_mode)
+
+
+def adaptive_max_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
+    """The largest elements of as many windows as are asked for, and where they are."""
+    return _maximum_and_place(input, tuple(output_size))
+
+
 def adaptive_avg_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
     """One element of each plane: the mean of a row."""
     n = len(output_size)
@@ -128,12 +204,16 @@ def adaptive_avg_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool": adaptive_avg_pool,
+    "adaptive_max_pool": adaptive_max_pool,
     "max_pool": max_pool,
     "max_pool_backward": max_pool_backward,
+    "max_pool_with_indices": max_pool_with_indices,
 }
 #: the calls of NumPy's forward pass cost more than its elements, however few there are
 LEAST: dict[str, int] = {
     "adaptive_avg_pool": 512,
+    "adaptive_max_pool": 1,
     "max_pool": 1,
     "max_pool_backward": _LEAST,
+    "max_pool_with_indices": 1,
 }

@@ -157,7 +157,51 @@ def _windows_backward(char: str) -> Callable[..., None]:
     return loop
 
 
+FEW = 16  # elements of which any may be the largest so far: no branch tells beforehand
+
+
+def _maxima(char: str) -> Callable[..., None]:
+    """The largest element of each window, and where in its plane it is: the first, or a NaN.
+
+    ``bounds`` has the first row of each of ``oh`` windows and one past its last, the same of the
+    ``ow`` columns. Every window has elements.
+    """
+
+    def loop(x, bounds, h, w, oh, ow, dh, dw, out, places, lo, hi):
+        for plane in range(lo, hi):
+            base = plane * h * w
+            for i in range(oh):
+                top, bottom = item(bounds, i), item(bounds, oh + i)
+                for j in range(ow):
+                    left = item(bounds, 2 * oh + j)
+                    right = item(bounds, 2 * oh + ow + j)
+                    place = top * w + left
+                    best = item(x, base + place)
+                    if (bottom - top) * (right - left) <= FEW:
+                        for y in range(top, bottom, dh):
+                            for z in range(left, right, dw):
+                                value = item(x, base + y * w + z)
+                                better = (value > best) | ((value != value) & (best == best))
+                                best = choose(better, value, best)
+                                place = choose(better, y * w + z, place)
+                    elif best == best:
+                        for y in range(top, bottom, dh):
+                            for z in range(left, right, dw):
+                                value = item(x, base + y * w + z)
+                                if not value <= best:  # larger, or no number
+                                    best, place = value, y * w + z
+                                    if best != best:
+                                        break
+                            if best != best:
+                                break
+                    put(out, (plane * oh + i) * ow + j, best)
+                    put(places, (plane * oh + i) * ow + j, place)
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
+    "maxima": Loop("ainnnnnnai", _maxima),
     "halving": Loop("aann", _halving),
     "windows": Loop("aai", _windows),
     "halving_backward": Loop("aaann", _halving_backward),

@@ -235,8 +235,12 @@ def index_add(
     self: np.ndarray, dim: int, index: np.ndarray, source: Any, alpha: Any, out: Any = None
 ) -> Any:
     """A copy of ``self`` with the slices of ``source`` added to those ``index`` names."""
+    if type(self) is not np.ndarray or self.dtype not in FLOATS or alpha != 1:
+        return NotImplemented
+    if out is None and not self.flags.c_contiguous:  # such as the middle of an array
+        self = out = self.copy()
     sizes = _row_sizes(self, dim, index, source)
-    if sizes is None or alpha != 1:
+    if sizes is None:
         return NotImplemented
     out = _start_rows(self, out, source)
     if out is None or not _write_rows(out, index, 0, source, sizes, ADD):

@@ -13,7 +13,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["ACCEPTS", "KERNELS", "LEAST", "WHEN"]
+__all__ = ["ACCEPTS", "KERNELS", "LEAST", "WHEN", "accepts_border", "constant_pad_nd"]
 
 _LEAST = 65536  # elements: one thread fills the caches of a core
 _BYTES = np.dtype(np.uint8)
@@ -185,17 +185,8 @@ def constant_pad_nd(self: np.ndarray, pad: tuple[int, ...], value: Any) -> Any:
     return out
 
 
-def _accepts_pad(self: Any, pad: Any, value: Any) -> bool:
+def accepts_border(self: Any, pad: Any, value: Any) -> bool:
     return is_dense(self, 64, POINTWISE) and type(value) in (int, float)
-
-
-def pad(input: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> Any:
-    """:func:`constant_pad_nd` under the name that has other borders, too."""
-    return constant_pad_nd(input, pad, 0 if value is None else value)
-
-
-def _accepts_any_pad(input: Any, pad: Any, mode: str, value: Any) -> bool:
-    return mode == "constant" and _accepts_pad(input, pad, 0 if value is None else value)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -203,13 +194,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "clone": clone,
     "constant_pad_nd": constant_pad_nd,
     "contiguous": contiguous,
-    "pad": pad,
 }
 ACCEPTS: dict[str, Callable[..., bool]] = {"cat": _accepts_cat}
 WHEN: dict[str, Callable[..., bool]] = {
     "clone": _accepts_clone,
-    "constant_pad_nd": _accepts_pad,
+    "constant_pad_nd": accepts_border,
     "contiguous": _accepts_contiguous,
-    "pad": _accepts_any_pad,
 }
-LEAST: dict[str, int] = {"clone": _LEAST, "constant_pad_nd": 64, "contiguous": 16384, "pad": 64}
+LEAST: dict[str, int] = {"clone": _LEAST, "constant_pad_nd": 64, "contiguous": 16384}
