@@ -1,4 +1,4 @@
-"""cumsum and cumprod along any dimension of a contiguous array, carried in float64."""
+"""cumsum and cumprod, carried in float64, and running extremes along any dimension."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba import thread_count
-from coredispatch_cpu_numba.arrays import is_dense
+from coredispatch_cpu_numba.arrays import INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.layout import CHAINS, along, tiles
 
@@ -61,5 +61,29 @@ def _scan(name: str) -> Callable[..., np.ndarray]:
     return kernel
 
 
-KERNELS: dict[str, Callable[..., Any]] = {name: _scan(name) for name in ("cumsum", "cumprod")}
+_running = Loop("reduction.scans", "running", _SPLIT)
+
+
+def _extreme(name: str, upward: int) -> Callable[..., Any]:
+    def kernel(self: np.ndarray, dim: int) -> Any:
+        if not is_dense(self, 1) or not self.ndim:
+            return NotImplemented
+        spans = along(self.shape, dim)
+        if spans is None:
+            return NotImplemented
+        outer, n, inner = spans
+        out, places = np.empty(self.shape, self.dtype), np.empty(self.shape, INT64)
+        arguments = (self, n, inner, upward, out, places)
+        _running(self.dtype, self.size, outer, *arguments, weight=n * inner)
+        return out, places
+
+    kernel.__name__ = name
+    return kernel
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    **{name: _scan(name) for name in ("cumsum", "cumprod")},
+    "cummax": _extreme("cummax", 1),
+    "cummin": _extreme("cummin", 0),
+}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

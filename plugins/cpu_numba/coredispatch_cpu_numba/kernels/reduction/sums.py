@@ -21,6 +21,7 @@ _LEAST = 2048
 _LEAST_TOTAL = 512  # sums, means and extrema
 _FEW = 8192  # elements below which the detour over strips costs more than the additions
 _SPLIT = 65536
+_FEW_RESULTS = 1024
 _NOTHING = (0, 0, 0)  # never seen: the predicates reject what cannot be laid out
 
 
@@ -144,22 +145,59 @@ def _extreme(name: str) -> Kernel:
     return kernel
 
 
-def _arg(name: str) -> Kernel:
+def _arg(name: str) -> tuple[Kernel, Kernel]:
+    """Where the extremes are, and the extremes along one dimension with that."""
     rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
     columns = Loop("reduction.sums", f"{name}_columns", _SPLIT)
+    few_rows, few_columns = rows.compiled, columns.compiled
 
-    def kernel(self: np.ndarray, dim: int | None, keepdim: bool) -> np.ndarray:
+    def found(self: np.ndarray, dim: int | None, keepdim: bool, both: int) -> Any:
         outer, n, inner = along(self.shape, dim) or _NOTHING
         size, own = self.size, self.dtype
-        out = np.empty(reduced(self.shape, dim, keepdim), INT64)
+        shape = reduced(self.shape, dim, keepdim)
+        out, values = np.empty(shape, INT64), np.empty(shape, own) if both else self
         if inner > 1:
             tile, count = _tiles(outer, inner, size)
-            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+            arguments = (self, n, inner, tile, count, out, both, values)
+            if size < _SPLIT:  # Loop.__call__ written out
+                launch, task, _ = few_columns[own]
+                launch(*arguments, outer * count, outer * count, task, 0)
+            else:
+                columns(own, size, outer * count, *arguments, weight=tile * n)
+        elif size < _SPLIT:
+            launch, task, _ = few_rows[own]
+            launch(self, n, out, both, values, outer, outer, task, 0)
         else:
-            rows(own, size, outer, self, n, out, weight=n)
-        return out
+            rows(own, size, outer, self, n, out, both, values, weight=n)
+        return (values, out) if both else out
 
-    kernel.__name__ = name
+    def kernel(self: np.ndarray, dim: int | None, keepdim: bool) -> Any:
+        return found(self, dim, keepdim, 0)
+
+    def pair(self: np.ndarray, dim: int, keepdim: bool) -> Any:
+        if not is_dense(self, 1) or not self.ndim or not along(self.shape, dim):
+            return NotImplemented
+        return found(self, dim, keepdim, 1)
+
+    kernel.__name__, pair.__name__ = name, f"{name[3:]}_dim"
+    return kernel, pair
+
+
+def _without_nan(name: str, added: Kernel) -> Kernel:
+    """The sum or mean is that of all elements unless it is NaN: then some may be."""
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
+        if dtype is not None or not is_dense(self, 1):
+            return NotImplemented
+        out = added(self, dim or (), keepdim)
+        if out is NotImplemented:
+            return out
+        # What adds up squares warns of nothing, and takes half of the time.
+        few = out.size <= _FEW_RESULTS
+        none = not np.isnan(np.vdot(out, out)) if few else not np.isnan(out).any()
+        return out if none else NotImplemented
+
+    kernel.__name__ = f"nan{name}"
     return kernel
 
 
@@ -183,14 +221,21 @@ def _accepts_arg(self: Any, dim: int | None, keepdim: bool) -> bool:
     return inner >= 16
 
 
+_added, _averaged = _sum(False), _sum(True)
+_argmax, _max_dim = _arg("argmax")
+_argmin, _min_dim = _arg("argmin")
 KERNELS: dict[str, Kernel] = {
-    "sum": _sum(False),
-    "mean": _sum(True),
+    "sum": _added,
+    "mean": _averaged,
     "prod": prod,
     "amax": _extreme("amax"),
     "amin": _extreme("amin"),
-    "argmax": _arg("argmax"),
-    "argmin": _arg("argmin"),
+    "argmax": _argmax,
+    "argmin": _argmin,
+    "max_dim": _max_dim,
+    "min_dim": _min_dim,
+    "nansum": _without_nan("sum", _added),
+    "nanmean": _without_nan("mean", _averaged),
 }
 WHEN: dict[str, Callable[..., bool]] = {
     "prod": _accepts_rows,
@@ -199,5 +244,6 @@ WHEN: dict[str, Callable[..., bool]] = {
 }
 LEAST: dict[str, int] = {
     **dict.fromkeys(KERNELS, _LEAST),
-    **dict.fromkeys(("sum", "mean", "amax", "amin"), _LEAST_TOTAL),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "nansum", "nanmean"), _LEAST_TOTAL),
+    **dict.fromkeys(("max_dim", "min_dim"), 64),
 }

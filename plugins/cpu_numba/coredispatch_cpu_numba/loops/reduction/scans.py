@@ -15,7 +15,7 @@ from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.layout import CHAINS
-from coredispatch_cpu_numba.spans import fill, part, row_of
+from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 
 __all__ = ["LOOPS"]
 
@@ -114,7 +114,54 @@ def _scan(product: bool) -> tuple[Callable[..., Callable[..., None]], ...]:
     return rows, pieces, columns
 
 
-LOOPS: dict[str, Loop] = {}
+def _running(char: str) -> Callable[..., None]:
+    """Running extremes and where the latest of equals is; counts the ``outer`` matrices.
+
+    A NaN is more extreme than every number.
+    """
+
+    def loop(x, n, inner, upward, out, places, lo, hi):
+        full_vectors()
+        for o in range(lo, hi):
+            if inner == 1:
+                row = row_of(x, o, n)
+                values, where = row_of(out, o, n), row_of(places, o, n)
+                best, at = row[0], 0
+                if upward == 1:
+                    for i in range(n):
+                        new = row[i]
+                        if not new < best and (best == best or new != new):
+                            best, at = new, i
+                        values[i] = best
+                        where[i] = at
+                else:
+                    for i in range(n):
+                        new = row[i]
+                        if not new > best and (best == best or new != new):
+                            best, at = new, i
+                        values[i] = best
+                        where[i] = at
+                continue
+            first = o * n * inner
+            copy(part(out, first, first + inner), part(x, first, first + inner))
+            fill(part(places, first, first + inner), 0)
+            for i in range(1, n):
+                here = first + i * inner
+                row, values = part(x, here, here + inner), part(out, here, here + inner)
+                before = part(out, here - inner, here)
+                where, earlier = part(places, here, here + inner), part(places, here - inner, here)
+                for j in range(inner):
+                    old, new = before[j], row[j]
+                    better = (new >= old if upward == 1 else new <= old) | (new != new)
+                    values[j] = new if better else old
+                    where[j] = i if better else earlier[j]
+
+    return loop
+
+
+LOOPS: dict[str, Loop] = {
+    "running": Loop("annnai", _running),
+}
 for _name in ("cumsum", "cumprod"):
     _rows, _pieces, _columns = _scan(_name == "cumprod")
     LOOPS[f"{_name}_rows"] = Loop("ana", _rows)

@@ -20,7 +20,7 @@ from coredispatch_cpu_numba.building import compiled
 from coredispatch_cpu_numba.compilation import REDUCTION, Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
-from coredispatch_cpu_numba.intrinsics import full_vectors, largest, smallest
+from coredispatch_cpu_numba.intrinsics import choose, full_vectors, largest, smallest
 from coredispatch_cpu_numba.layout import BLOCK, NARROW
 from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 from coredispatch_cpu_numba.tails import fold_of
@@ -159,21 +159,35 @@ def _extreme_blocks(name: str) -> Callable[[str], Callable[..., None]]:
     return build
 
 
+_SHORT = 16  # elements that are quicker compared one by one
 _SEARCH = 128  # elements of which the position of the extreme one is looked for one by one
 
 
 def _arg_rows(name: str) -> Callable[[str], Callable[..., None]]:
-    """Position of the first extreme element, of the first NaN if there is one."""
+    """Position of the first extreme element, of the first NaN if there is one.
+
+    Where ``both`` is 1 the element itself goes to ``values``.
+    """
 
     def build(char: str) -> Callable[..., None]:
         extreme = fold_of(char, name)
         upward = name == "amax"
 
-        def loop(x, n, out, lo, hi):
+        def loop(x, n, out, both, values, lo, hi):
             full_vectors()
             for r in range(lo, hi):
                 row = row_of(x, r, n)
                 best, where = row[0], 0
+                if n <= _SHORT:
+                    for i in range(1, n):
+                        value = row[i]
+                        better = value > best if upward else value < best
+                        better |= (value != value) & (best == best)
+                        best, where = choose(better, value, best), choose(better, i, where)
+                    out[r] = where
+                    if both == 1:
+                        values[r] = best
+                    continue
                 for start in range(0, n, _SEARCH):
                     block = part(row, start, min(n, start + _SEARCH))
                     value = extreme(block)
@@ -189,6 +203,8 @@ def _arg_rows(name: str) -> Callable[[str], Callable[..., None]]:
                     while row[where] != best:
                         where += 1
                 out[r] = where
+                if both == 1:
+                    values[r] = row[where]
 
         return loop
 
@@ -303,7 +319,7 @@ def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
         upward = name == "amax"
         index = np.int32 if char == "f" else np.int64  # as wide as the elements: one mask for both
 
-        def loop(x, n, inner, tile, tiles, out, lo, hi):
+        def loop(x, n, inner, tile, tiles, out, both, values, lo, hi):
             full_vectors()
             best = np.empty(tile, x.dtype)
             where = np.empty(tile, index)
@@ -326,6 +342,8 @@ def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
                 start = unit // tiles * inner + left
                 for j in range(width):
                     out[start + j] = where[j]
+                if both == 1:
+                    copy(part(values, start, start + width), part(best, 0, width))
 
         return loop
 
@@ -339,8 +357,8 @@ LOOPS: dict[str, Loop] = {
     "prod_rows": Loop("ana", _prod_rows),
     "amax_rows": Loop("ana", _extreme_rows("amax")),
     "amin_rows": Loop("ana", _extreme_rows("amin")),
-    "argmax_rows": Loop("ani", _arg_rows("amax")),
-    "argmin_rows": Loop("ani", _arg_rows("amin")),
+    "argmax_rows": Loop("anina", _arg_rows("amax")),
+    "argmin_rows": Loop("anina", _arg_rows("amin")),
     "sum_blocks": Loop("ad", _sum_blocks),
     "sum_fold": Loop("dna", _fold(False)),
     "mean_fold": Loop("dna", _fold(True)),
@@ -351,6 +369,6 @@ LOOPS: dict[str, Loop] = {
     "sum_strips": Loop("annnd", _sum_strips),
     "amax_columns": Loop("annnna", _extreme_columns("amax")),
     "amin_columns": Loop("annnna", _extreme_columns("amin")),
-    "argmax_columns": Loop("annnni", _arg_columns("amax")),
-    "argmin_columns": Loop("annnni", _arg_columns("amin")),
+    "argmax_columns": Loop("annnnina", _arg_columns("amax")),
+    "argmin_columns": Loop("annnnina", _arg_columns("amin")),
 }
