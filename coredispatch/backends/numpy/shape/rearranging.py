@@ -220,7 +220,26 @@ def triu(x: np.ndarray, diagonal: int) -> np.ndarray:
     return np.where(_triangle_mask(x, diagonal - 1), x.dtype.type(0), x)
 
 
+def diag_embed(x: np.ndarray, offset: int, dim1: int, dim2: int) -> Any:
+    """Square matrices with the rows of ``x`` on their diagonals."""
+    ndim = x.ndim + 1
+    if not x.ndim or not (-ndim <= dim1 < ndim and -ndim <= dim2 < ndim):
+        return NotImplemented  # the decomposition says what is wrong
+    if (dim1 - dim2) % ndim == 0:
+        return NotImplemented
+    n = x.shape[-1]
+    size = n + abs(offset)
+    out = np.zeros((*x.shape[:-1], size * size), x.dtype)
+    start = offset if offset >= 0 else -offset * size
+    out[..., start : start + n * (size + 1) : size + 1] = x
+    out = out.reshape(*x.shape[:-1], size, size)
+    if dim1 % ndim == ndim - 2 and dim2 % ndim == ndim - 1:
+        return out
+    return np.moveaxis(out, (-2, -1), (dim1, dim2))
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "diag_embed": diag_embed,
     "cat": cat,
     "stack": stack,
     "flip": flip,
