@@ -152,6 +152,15 @@ def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     )
 
 
+def median(x: np.ndarray) -> Any:
+    """The lower of the two middle elements; NaN, which stands last, if there is one."""
+    if x.dtype.kind not in "iuf" or not x.size:
+        return NotImplemented  # the decomposition knows what becomes of nothing
+    last = x.size - 1
+    parted = np.partition(x.reshape(-1), (last // 2, last))
+    return parted[last] if parted[last] != parted[last] else parted[last // 2]
+
+
 def unique_all(x: np.ndarray, dim: int | None) -> Any:
     """Distinct elements or slices, the index of each element's value, and counts."""
     if x.dtype.kind == "V":
@@ -185,5 +194,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "argsort": argsort,
     "topk": topk,
+    "median": median,
     "unique_all": unique_all,
 }
