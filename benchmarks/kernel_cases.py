@@ -82,6 +82,10 @@ def elementwise(size: int) -> Iterator[Kernel]:
                 (signed, y),
                 backward,
             )
+    for name in ("erfc", "lgamma", "digamma"):
+        yield Kernel(name, lambda lib, x, f=name: getattr(lib, f)(x), (x,))
+    for name in ("fmod", "remainder", "floor_divide", "logaddexp"):
+        yield Kernel(name, lambda lib, x, y, f=name: getattr(lib, f)(x, y), (signed, y))
     for name in ("hardswish", "elu"):
         yield Kernel(name, lambda lib, x, f=name: getattr(lib.nn.functional, f)(x), (signed,))
     for name in ("sigmoid", "tanh", "relu"):

@@ -153,8 +153,10 @@ def _erfcx64(x: Any) -> Any:
     inner = mul(exponential.exp(mul(near, near)), _erfc64(near))
     outer = div(exponential.exp(sub(_erfc_far(far), 0.5625)), far)
     out = comparison.where(comparison.lt(a, 1.25), inner, outer)
-    # erfcx(-x) = 2 exp(x**2) - erfcx(x)
-    mirrored = sub(mul(exponential.exp(mul(a, a)), 2), out)
+    # erfcx(-x) = 2 exp(x**2) - erfcx(x), and the exponential magnifies the rounding of the square
+    square, rest = _square(magnitude.clamp(a, None, 30.0))
+    power = mul(exponential.exp(square), exponential.exp(rest))
+    mirrored = sub(mul(power, 2), out)
     return comparison.where(comparison.lt(x, 0), mirrored, out)
 
 

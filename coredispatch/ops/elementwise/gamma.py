@@ -21,7 +21,14 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import widest
-from coredispatch.ops.support.rules import REAL_NUMBER, broadcast, promote_float, same_shape, ulp
+from coredispatch.ops.support.rules import (
+    REAL_NUMBER,
+    broadcast,
+    conditioned,
+    promote_float,
+    same_shape,
+    ulp,
+)
 from coredispatch.ops.support.samples import Sample, pairs
 from coredispatch.registry import Value, composite
 from coredispatch.registry.model.errors import ArgumentError
@@ -117,7 +124,8 @@ def _lgamma64(x: Any) -> Any:
     return comparison.where(infinite, float("inf"), out)
 
 
-@composite(**special_metadata(None, 6, values=(0.2, 4.0), namespace=""))
+# Below 0 there are zeros between the whole numbers, where the reflection cancels.
+@composite(**special_metadata(None, 6, values=(0.2, 4.0), namespace="", tolerance=conditioned))
 def lgamma(self: Tensor) -> Tensor:
     """Elementwise logarithm of the absolute value of the gamma function."""
     return in_float64(_lgamma64, self)
@@ -128,7 +136,10 @@ def _(grad, self):
     return mul(grad, digamma(self))
 
 
-@composite(**special_metadata(None, 6, values=(0.2, 4.0), namespace="special"), method=False)
+@composite(
+    **special_metadata(None, 6, values=(0.2, 4.0), namespace="special", tolerance=conditioned),
+    method=False,
+)
 def gammaln(self: Tensor) -> Tensor:
     """:func:`lgamma` under its name in ``special``."""
     return lgamma(self)
@@ -229,7 +240,7 @@ def _digamma64(x: Any) -> Any:
     return comparison.where(comparison.eq(x, 0), neg(reciprocal(x)), out)
 
 
-@composite(**special_metadata(None, 32, values=(0.2, 4.0)), alias=("psi",))
+@composite(**special_metadata(None, 32, values=(0.2, 4.0), tolerance=conditioned), alias=("psi",))
 def digamma(self: Tensor) -> Tensor:
     """Elementwise derivative of :func:`lgamma`; NaN at the negative integers.
 

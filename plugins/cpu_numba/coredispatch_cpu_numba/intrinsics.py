@@ -21,9 +21,11 @@ __all__ = [
     "fma",
     "frexp",
     "full_vectors",
+    "fused",
     "largest",
     "ldexp_downward",
     "ldexp_shifted",
+    "neighbour",
     "polynomial",
     "raised",
     "rint",
@@ -115,6 +117,7 @@ smallest = _elementwise(
     "minimum", 2, "The smaller; NaN if either is. Of 0.0 and -0.0 either one (nsz).", ("nsz",)
 )
 fma = _elementwise("fmuladd", 3, "``x * y + z``, fused where the CPU has the instruction.")
+fused = _elementwise("fma", 3, "``x * y + z``, rounded once on every CPU.")
 
 
 @intrinsic
@@ -129,6 +132,28 @@ def choose(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
         return builder.select(bit, first, second)
 
     return y(types.boolean, y, y), codegen
+
+
+@intrinsic
+def neighbour(typingctx: Any, x: Any, y: Any) -> Any:
+    """The next number from ``x`` towards ``y``; ``y`` where they are equal, NaN if either is."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y = args
+        word = ir.IntType(context.get_abi_sizeof(x.type) * 8)
+        bits, sign = builder.bitcast(x, word), word(1 << (word.width - 1))
+        zero = x.type(0.0)
+        upward = builder.fcmp_ordered("<", x, y)
+        positive = builder.fcmp_ordered(">", x, zero)
+        same = builder.icmp_unsigned("==", upward, positive)
+        step = builder.select(same, word(1), word(-1))
+        smallest = builder.or_(builder.and_(builder.bitcast(y, word), sign), word(1))
+        nothing = builder.fcmp_ordered("==", x, zero)
+        moved = builder.select(nothing, smallest, builder.add(bits, step))
+        result = builder.select(builder.fcmp_ordered("==", x, y), y, builder.bitcast(moved, x.type))
+        return builder.select(builder.fcmp_unordered("uno", x, y), builder.fadd(x, y), result)
+
+    return x(x, x), codegen
 
 
 def polynomial(*coefficients: float) -> Any:

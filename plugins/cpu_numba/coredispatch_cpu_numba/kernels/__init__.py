@@ -19,7 +19,13 @@ from __future__ import annotations
 from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise, strided
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
-from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, parametrized, pointwise
+from coredispatch_cpu_numba.kernels.elementwise import (
+    incomplete_gamma,
+    pairs,
+    parametrized,
+    pointwise,
+    special,
+)
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter, writes
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
@@ -60,6 +66,8 @@ MODULES = (
     resampling,
     ctc,
     incomplete_gamma,
+    special,
+    pairs,
     scans,
     sorting,
     gather_scatter,

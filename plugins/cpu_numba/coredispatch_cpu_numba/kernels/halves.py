@@ -16,6 +16,7 @@ import numpy as np
 from coredispatch.plugin import DType, OpError, call_raw, dtypes, numpy_dtype
 from coredispatch_cpu_numba.arrays import HALVES
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.kernels.elementwise import pairs, special
 
 __all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN"]
 
@@ -92,6 +93,14 @@ def _accepts(*args: Any) -> bool:
     return found is not None
 
 
+def _accepts_alike(*args: Any) -> bool:
+    """Whether all arrays are of one half-precision dtype, the first of contiguous memory."""
+    first = args[0]
+    if not _is_half(first) or not first.flags.c_contiguous:
+        return False
+    return not any(type(x) is np.ndarray and x.dtype != first.dtype for x in args)
+
+
 def to_dtype(self: np.ndarray, dtype: Any) -> np.ndarray:
     """A copy in ``dtype``."""
     target = numpy_dtype(dtype)
@@ -146,12 +155,16 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "mean": (),
 }
 
+#: element by element: what is of another dtype changes that of the result
+_ELEMENTWISE = (*special.KERNELS, *(name for name in pairs.KERNELS if name != "nextafter"))
 KERNELS: dict[str, Callable[..., Any]] = {
     **{name: _in_float32(name, kept) for name, kept in _OPERATORS.items()},
+    **{name: _in_float32(name) for name in _ELEMENTWISE},
     "to_dtype": to_dtype,
 }
 WHEN: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(_OPERATORS, _accepts),
+    **dict.fromkeys(_ELEMENTWISE, _accepts_alike),
     "to_dtype": _accepts_conversion,
 }
 #: of attention NumPy has no kernel, only the decomposition
