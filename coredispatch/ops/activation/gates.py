@@ -249,7 +249,7 @@ def logsigmoid(self: Tensor) -> Tensor:
 
 @logsigmoid.vjp
 def _(grad, self):
-    return mul(grad, logistic.sigmoid(neg(self)))
+    return softplus_backward(grad, self, -1.0, math.inf)
 
 
 # ---- piecewise linear gates -------------------------------------------------------------------
@@ -310,6 +310,20 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     return comparison.where(comparison.le(magnitude.abs(self), lambd), 0, self)
 
 
+@hardshrink.vjp
+def _(grad, self, lambd):
+    return hardshrink_backward(grad, self, lambd)
+
+
+@composite(
+    **backward_metadata(lambda make: (Sample(make(s), make(s), 0.5) for s in ((), (17,), (3, 5))))
+)
+def hardshrink_backward(grad: Tensor, self: Tensor, lambd: float) -> Tensor:
+    """``grad`` where the magnitude of ``self`` exceeds ``lambd``, else 0."""
+    grad, self = common(promote, grad, self)
+    return comparison.where(comparison.le(magnitude.abs(self), lambd), 0, grad)
+
+
 @composite(
     takes="float",
     **activation_metadata(
@@ -332,8 +346,7 @@ def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 
 @softshrink.vjp
 def _(grad, self, lambd):
-    inside = comparison.le(magnitude.abs(self), lambd)
-    return comparison.where(inside, 0, grad)
+    return hardshrink_backward(grad, self, lambd)
 
 
 @composite(

@@ -26,6 +26,8 @@ CASES: list[tuple[str, int, tuple[Any, ...], float]] = [
     ("clamp", 1, (1.0, -1.0), 0),
     ("elu", 1, (1.3,), 8),
     ("elu_backward", 2, (0.5, 1.2, 0.7), 8),
+    ("hardshrink", 1, (0.5,), 0),
+    ("hardshrink_backward", 2, (0.5,), 0),
     ("hardsigmoid", 1, (), 4),
     ("hardswish", 1, (), 4),
     ("hardtanh", 1, (-0.5, 2.0), 0),
@@ -33,8 +35,16 @@ CASES: list[tuple[str, int, tuple[Any, ...], float]] = [
     ("lerp", 2, (0.3,), 6),
     ("lerp", 2, (0.9,), 6),
     ("lerp", 2, (-1.5,), 6),
+    ("lerp", 3, (), 6),
+    ("logsigmoid", 1, (), 6),
+    ("mish", 1, (), 8),
+    ("mish_backward", 2, (), 16),
     ("relu6", 1, (), 0),
     ("selu", 1, (), 8),
+    ("softplus", 1, (1.0, 20.0), 6),
+    ("softplus", 1, (2.0, 1.0), 6),
+    ("softplus_backward", 2, (1.5, 2.0), 8),
+    ("softshrink", 1, (0.5,), 2),
     ("threshold", 1, (0.1, 7), 0),
 ]
 
@@ -85,6 +95,15 @@ def test_results_go_where_they_are_wanted(
     np.testing.assert_allclose(shifted, wanted, 1e-6, 1e-6)
 
 
+@pytest.mark.parametrize("numbers", [(2.5, None, -7), (None, 1.0, None), (np.nan, 0, -0.0)])
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float64, cd.bfloat16, cd.float16])
+def test_replacements(numbers: Any, dtype: Any) -> None:
+    x = cd.from_numpy(drawn(1, np.float64, True)[0]).to(dtype)
+    wanted = cd.ops.nan_to_num.decomposition(x, *numbers)
+    assert cd.allclose(cd.nan_to_num(x, *numbers), wanted, 0, 0, equal_nan=True)
+    assert cd.nan_to_num(x, posinf=1e300).isinf().sum() == (wanted.dtype is not cd.float64)
+
+
 def test_in_place_forms_write_where_they_are() -> None:
     for size in (4, 1000, 100_000):
         x = cd.randn(size)
@@ -107,9 +126,19 @@ def test_numbers_that_are_none_are_left_to_the_definition() -> None:
     x = np.zeros(SIZE, np.float32)
     assert not WHEN["clamp"](x, np.nan, 1.0)
     assert not WHEN["clamp"](x, None, None)
-    assert not WHEN["lerp"](x, x, x)
+    assert not WHEN["lerp"](x, x, x[:1])
     assert KERNELS["celu"](x, 0.0) is NotImplemented
     assert KERNELS["hardtanh"](x, 1.0, -1.0) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_slope_for_all(dtype: Any) -> None:
+    (x,), slope = drawn(1, dtype, True), np.array([0.3], dtype)
+    for weight in (slope, slope[0:1].reshape(())):
+        assert WHEN["prelu"](x, weight)
+        wanted = np.where(x > 0, x, x * slope)
+        np.testing.assert_array_equal(KERNELS["prelu"](x, weight), wanted)
+    assert not WHEN["prelu"](x, np.ones(SIZE, dtype))
 
 
 @pytest.mark.parametrize("dtype", [cd.float32, cd.bfloat16, cd.int64])

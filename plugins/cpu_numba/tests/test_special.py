@@ -26,6 +26,7 @@ _LARGEST = {
     "ndtr": 3.5,
     "polygamma": 4.0,
     "sinc": 3.0,
+    "tanhshrink": 2.0,
 }
 _SINGLE = {"erfc": 1.0, "erfinv": 3.5, "log1p": 1.6, "ndtr": 1.0}
 _OWN_EXACT = {
@@ -34,6 +35,7 @@ _OWN_EXACT = {
     "ndtr": mpmath.ncdf,
     "polygamma": lambda x: mpmath.polygamma(1, x),
     "sinc": mpmath.sincpi,
+    "tanhshrink": lambda x: x - mpmath.tanh(x),
 }
 
 
@@ -57,6 +59,8 @@ def _drawn(name: str, dtype: Any) -> np.ndarray:
         parts = [RNG.uniform(-1, 1, 300), near_one, -near_one, small]
     elif name == "log1p":
         parts = [np.exp(normal) - 1, small, -small, 10.0 ** RNG.uniform(0, 30, 200)]
+    elif name == "tanhshrink":  # which cancels near 0
+        parts = [RNG.uniform(1.5, 30, 300), -RNG.uniform(1.5, 30, 300)]
     elif name == "sinc":
         parts = [normal * 10, small]
     else:  # around the zeros, too
@@ -106,6 +110,7 @@ _SPECIAL: dict[str, list[float | None]] = {
     "ndtr": [_NAN, 1, 0, 0.5, 0.5, None, None, None, None],
     "polygamma": [_NAN, 0, None, _INF, _INF, None, _INF, None, _INF],
     "sinc": [_NAN, _NAN, _NAN, 1, 1, 0, 0, 0, 0],
+    "tanhshrink": [_NAN, _INF, -_INF, 0.0, 0.0, None, None, None, None],
 }
 
 

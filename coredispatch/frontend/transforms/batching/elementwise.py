@@ -18,7 +18,8 @@ abs add acos acosh addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and
 bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min complex
 conj conj_physical copysign cos cosh deg2rad digamma div dropout_backward elu elu_backward entr eq
 erf erfc erfinv exp exp2 expit expm1 float_power floor floor_divide fmax fmin fmod frac gammaln gcd
-ge gelu gelu_backward gt hardshrink hardsigmoid hardswish hardtanh hardtanh_backward heaviside hypot
+ge gelu gelu_backward gt hardshrink hardshrink_backward hardsigmoid hardswish hardtanh
+hardtanh_backward heaviside hypot
 i0 i0e i1 i1e imag isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le leaky_relu
 leaky_relu_backward lerp lgamma log log10 log1p log2 log_ndtr logaddexp logaddexp2 logical_and
 logical_not logical_or logical_xor logit logsigmoid lt masked_fill maximum minimum mish

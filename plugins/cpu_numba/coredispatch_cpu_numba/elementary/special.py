@@ -41,17 +41,18 @@ __all__ = [
     "ndtr",
     "ndtr_single",
     "sinc",
+    "tanhshrink",
     "trigamma",
     "trigamma_positive",
 ]
 
 # Products and sums are fused where this says so, and nowhere else: the vectors of a loop, its last
 # elements and a block that another loop computes then give the same digits. A sum with a product
-# that is chosen or not has a factor chosen instead: such sums LLVM fuses by itself, in vectors only.
+# that is chosen has a factor chosen instead: LLVM fuses such sums by itself, in vectors only.
 _uncontracted = compiled(forceinline=True)
 
 log = _uncontracted(float64.log.py_func)
-_sin, _cos = elementary["d"].sin, elementary["d"].cos
+_sin, _cos, _tanh = elementary["d"].sin, elementary["d"].cos, elementary["d"].tanh
 _INF = np.inf
 _PI = math.pi
 
@@ -417,6 +418,12 @@ def sinc(x):
     odd = whole - 2.0 * floor(whole * 0.5)
     value = sine * (1.0 - 2.0 * odd) / (x * _PI)
     return choose(x == 0.0, 1.0, value)
+
+
+@_uncontracted
+def tanhshrink(x):
+    """``x - tanh(x)``"""
+    return x - _tanh(x)
 
 
 def log1p(T: type[np.floating]) -> Any:

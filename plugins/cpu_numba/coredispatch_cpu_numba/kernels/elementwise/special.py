@@ -60,7 +60,7 @@ def _accepts_order(self: Any, n: Any) -> bool:
     return n == 1 and _accepts(self)
 
 
-_NAMES = ("digamma", "erfc", "erfcx", "erfinv", "lgamma", "ndtr", "sinc")
+_NAMES = ("digamma", "erfc", "erfcx", "erfinv", "lgamma", "ndtr", "sinc", "tanhshrink")
 KERNELS: dict[str, Callable[..., Any]] = {
     **{name: _function(name) for name in _NAMES},
     "log1p": _function("log1p"),

@@ -87,5 +87,6 @@ LOOPS: dict[str, Loop] = {
     "log1p": _everywhere(special.log1p(np.float64), special.log1p(np.float32)),
     "ndtr": _everywhere(special.ndtr, special.ndtr_single),
     "sinc": _everywhere(special.sinc),
+    "tanhshrink": _everywhere(special.tanhshrink),
     "trigamma": _mostly(special.trigamma_positive, special.trigamma),
 }
