@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.kernels import MODULES, halves, small, small_pointwise, strided
+from coredispatch_cpu_numba.kernels import (
+    MODULES,
+    half_pointwise,
+    halves,
+    small,
+    small_pointwise,
+    strided,
+)
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, tuned
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
@@ -18,6 +25,7 @@ __all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
 Reference = dict[str, Callable[..., Any]]
 
 _OTHERS = (
+    half_pointwise,
     small,
     small_pointwise,
     halves,

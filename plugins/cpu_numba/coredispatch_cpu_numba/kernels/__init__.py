@@ -1,8 +1,9 @@
 """The kernels as coredispatch sees them, in the argument order of the op's schema.
 
-They lie in the families of ``coredispatch.ops``. Four modules serve operators of many families:
-``small`` and ``small_pointwise`` calls of few elements, ``halves`` bfloat16 and float16 arrays
-through kernels of float32, ``strided`` arrays in another order.
+They lie in the families of ``coredispatch.ops``. Five modules serve operators of many families:
+``small`` and ``small_pointwise`` calls of few elements, ``half_pointwise`` those of half precision,
+``halves`` bfloat16 and float16 arrays through kernels of float32, ``strided`` arrays in another
+order.
 
 Each module has ``KERNELS``, from op name to kernel, and as it needs them ``LEAST``, from op name
 to the number of elements from which the kernel takes over, and ``WHEN``, from op name to the
@@ -16,7 +17,14 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from coredispatch_cpu_numba.kernels import halves, pooling, small, small_pointwise, strided
+from coredispatch_cpu_numba.kernels import (
+    half_pointwise,
+    halves,
+    pooling,
+    small,
+    small_pointwise,
+    strided,
+)
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
 from coredispatch_cpu_numba.kernels.elementwise import (
@@ -82,6 +90,7 @@ MODULES = (
     requantized,
     recurrent_bfloat16,
     attention,
+    half_pointwise,
     small,
     small_pointwise,
     halves,

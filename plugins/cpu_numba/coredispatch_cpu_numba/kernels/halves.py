@@ -52,12 +52,17 @@ def _is_half(x: Any) -> bool:
     return type(x) is np.ndarray and x.dtype in HALVES
 
 
-def _in_float32(name: str, kept: tuple[int, ...] = ()) -> Callable[..., Any]:
-    """The kernels of operator ``name`` for float32; results at ``kept`` are not rounded."""
+def _in_float32(name: str, kept: tuple[int, ...] = (), numbers: bool = False) -> Callable[..., Any]:
+    """The kernels of operator ``name`` for float32; results at ``kept`` are not rounded.
+
+    With ``numbers`` an array without dimensions is passed as a number.
+    """
 
     def kernel(*args: Any) -> Any:
         dtype = next(a.dtype for a in args if _is_half(a))
-        wide = [widened(a) if _is_half(a) else a for a in args]
+        wide = [
+            (float(a) if numbers and not a.ndim else widened(a)) if _is_half(a) else a for a in args
+        ]
         try:
             result = call_raw(name, "cpu", *wide)
         except OpError:
@@ -154,20 +159,25 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "sum": (),
     "mean": (),
 }
+#: where NumPy takes more than twice as long from few elements on
+_REDUCTIONS = ("amax", "amin", "cumprod", "cumsum", "prod")
 
 #: element by element: what is of another dtype changes that of the result
 _ELEMENTWISE = (*special.KERNELS, *(name for name in pairs.KERNELS if name != "nextafter"))
 KERNELS: dict[str, Callable[..., Any]] = {
     **{name: _in_float32(name, kept) for name, kept in _OPERATORS.items()},
-    **{name: _in_float32(name) for name in _ELEMENTWISE},
+    **{name: _in_float32(name) for name in _REDUCTIONS},
+    **{name: _in_float32(name, numbers=True) for name in _ELEMENTWISE},
     "to_dtype": to_dtype,
 }
 WHEN: dict[str, Callable[..., bool]] = {
-    **dict.fromkeys(_OPERATORS, _accepts),
+    **dict.fromkeys((*_OPERATORS, *_REDUCTIONS), _accepts),
     **dict.fromkeys(_ELEMENTWISE, _accepts_alike),
     "to_dtype": _accepts_conversion,
 }
 #: of attention NumPy has no kernel, only the decomposition
 LEAST: dict[str, int] = {
-    name: _LEAST for name in KERNELS if name not in ("attention", "attention_backward")
+    name: 256 if name in (*_ELEMENTWISE, *_REDUCTIONS) else _LEAST
+    for name in KERNELS
+    if name not in ("attention", "attention_backward")
 }

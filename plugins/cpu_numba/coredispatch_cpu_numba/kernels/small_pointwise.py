@@ -3,7 +3,8 @@
 A kernel here is one call of a compiled function, which looks at the arguments, makes the result and
 has the loop of ``kernels.elementwise.pointwise`` fill it. The function takes contiguous arrays of
 float32 or float64 of one shape, and beside an array also a number or a row for each of its rows;
-what else there is, and large arrays, it leaves to the next kernel of the table. So it does while
+what else there is, and large arrays, it leaves to the next kernel of the table, but for half
+precision (``half_pointwise``). So it does while
 something is compiled in the background.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 from coredispatch_cpu_numba import background
 from coredispatch_cpu_numba.arrays import is_dense, is_like
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.kernels import half_pointwise
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import BINARY, COMPARISON, UNARY
 
 __all__ = ["ACCEPTS", "KERNELS", "PATIENT", "PRIORITY"]
@@ -97,12 +99,25 @@ class _Tasks:
         return getattr(_calls, call)(*arguments, self.words)
 
 
+def _halves(name: str, arrays: tuple[Any, ...], out: Any) -> Any:
+    """What is of half precision, by the loops for more elements."""
+    if not half_pointwise.accepts(*arrays):
+        return NotImplemented
+    try:
+        kernel = half_pointwise.FEW[name]
+        return kernel(*arrays) if out is None else kernel(*arrays, out)
+    except background.NotReady:
+        return NotImplemented
+
+
 def _unary(name: str, split: int) -> Callable[..., Any]:
     tasks = _Tasks(name, split)
     words = tasks.words
 
     def kernel(self: Any, out: Any = None) -> Any:
         result = _calls.one(self, out, words)
+        if result is NotImplemented:
+            return _halves(name, (self,), out)
         return tasks.complete("one", self, out) if result is None else result
 
     kernel.__name__ = name
@@ -115,6 +130,8 @@ def _binary(name: str, split: int) -> Callable[..., Any]:
 
     def kernel(self: Any, other: Any, out: Any = None) -> Any:
         result = _calls.two(self, other, out, words)
+        if result is NotImplemented:
+            return _halves(name, (self, other), out)
         return tasks.complete("two", self, other, out) if result is None else result
 
     kernel.__name__ = name
@@ -128,6 +145,8 @@ def _fresh(name: str, split: int, result: int = -1) -> Callable[..., Any]:
 
     def kernel(self: Any, other: Any) -> Any:
         result = _calls.two(self, other, None, words)
+        if result is NotImplemented:
+            return _halves(name, (self, other), None)
         return tasks.complete("two", self, other, None) if result is None else result
 
     kernel.__name__ = name
@@ -138,6 +157,8 @@ def _accepts(split: int) -> Callable[..., bool]:
     """What the compiled functions find out, in short."""
 
     def accepts(self: Any, other: Any = 0, *_: Any) -> bool:
+        if half_pointwise.accepts(self, other):
+            return True
         if not is_dense(self, 0) or self.size >= split:
             return False
         if type(other) is not np.ndarray:
