@@ -1,7 +1,8 @@
 """``_foreach_NAME``: an operator over each tensor of a list, as PyTorch's optimizers spell it.
 
-Libraries call these functions in optimizers and in averages of weights. Here they are loops: the
-operators of each tensor are called one after the other. The names are found on first use.
+Libraries call these functions in optimizers and in averages of weights. The commonest updates in
+place and norms are one operator where the tensors are alike; else these are loops: the operators of
+each tensor are called one after the other. The names are found on first use.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from coredispatch._late_names import FOREACH, FOREACH_PREFIX, FOREACH_UNARY
 from coredispatch.frontend.amp.unscaling import check_and_unscale_
 from coredispatch.frontend.autograd.inplace import check_in_place
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_lists import are_alike
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__: list[str] = []
@@ -31,6 +33,10 @@ _BINARY = {
     "pow": ("pow", ("exponent",)),
 }
 _SCALED = frozenset({"add", "sub"})
+_UPDATES = frozenset({"add", "sub", "mul"})
+#: so many tensors are many: of fewer, an operator that is quick is called for each
+_MANY = 16
+_update_each = TABLE.operator("update_each")
 
 
 def _tensors(tensors: Any, name: str) -> list[Tensor]:
@@ -77,6 +83,34 @@ def _refuse_rest(given: dict[str, Any], args: tuple[Any, ...], most: int, name: 
         )
 
 
+def _is_number(x: Any) -> bool:
+    return type(x) is float or type(x) is int
+
+
+def _updated(self: Any, name: str, operands: tuple[Any, ...], *numbers: Any) -> bool:
+    """Whether ``update_each`` has done the work: for plain tensors and numbers."""
+    for number in numbers:
+        if not _is_number(number):
+            return False
+    count = len(self)
+    if count < _MANY and (name == "mul" or name == "add" and numbers[0] == 1):
+        return False
+    lists = [[*self], [], []]
+    tensors = [*self]
+    for place, operand in enumerate(operands, 1):
+        if not isinstance(operand, (list, tuple)) or len(operand) != count:
+            return False
+        lists[place] = [*operand]
+        tensors += operand
+    for x in tensors:
+        if not isinstance(x, Tensor) or not x.dtype.is_floating_point:
+            return False
+    if not tensors or not are_alike(_update_each, tensors):
+        return False
+    _update_each(*lists, name, [*numbers])
+    return True
+
+
 def _given(in_place: bool, found: list[Any]) -> Any:
     """What is returned: a list of what was written, as PyTorch does it, or a tuple of results."""
     return found if in_place else tuple(found)
@@ -105,6 +139,14 @@ def _binary(name: str, public: str, in_place: bool) -> Callable[..., Any]:
         if name == "pow" and not in_place and not isinstance(self, (list, tuple)):
             power = TABLE.operator("pow")
             return tuple(power(self, exponent) for exponent in _tensors(other, public))
+        if in_place and name in _UPDATES and isinstance(self, (list, tuple)):
+            if name == "mul":
+                done = _updated(self, "mul", (), other)
+            else:
+                sign = -1 if name == "sub" else 1
+                done = _is_number(alpha) and _updated(self, "add", (other,), sign * alpha)
+            if done:
+                return list(self)
         tensors = _tensors(self, public)
         if isinstance(other, Tensor) and other.ndim:
             raise RuntimeError(
@@ -128,6 +170,9 @@ def _fused(name: str, public: str, in_place: bool) -> Callable[..., Any]:
     def function(self: Any, tensor1: Any, tensor2: Any, *args: Any, **given: Any) -> Any:
         value = args[0] if args else given.pop("value", given.pop("scalars", 1))
         _refuse_rest(given, args, 1, public)
+        if in_place and isinstance(self, (list, tuple)):
+            if _updated(self, name, (tensor1, tensor2), value):
+                return list(self)
         tensors = _tensors(self, public)
         count = len(tensors)
         values = value.tolist() if isinstance(value, Tensor) else value
@@ -148,6 +193,9 @@ def _lerp(name: str, public: str, in_place: bool) -> Callable[..., Any]:
     def function(self: Any, tensors1: Any, weight: Any = None, **given: Any) -> Any:
         weight = given.pop("weights", given.pop("scalars", weight))
         _refuse_rest(given, (), 2, public)
+        if in_place and isinstance(self, (list, tuple)):
+            if _updated(self, name, (tensors1,), weight):
+                return list(self)
         tensors = _tensors(self, public)
         ends = _spread(tensors1, len(tensors), public)
         weights = _spread(weight, len(tensors), public)
@@ -159,8 +207,15 @@ def _lerp(name: str, public: str, in_place: bool) -> Callable[..., Any]:
 
 
 def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> Any:
+    tensors = _tensors(self, "_foreach_norm")
+    if dtype is None and _is_number(ord):
+        norms = TABLE.operator("norm_of_each")
+        kind = tensors[0].dtype
+        if kind.is_floating_point and are_alike(norms, tensors):
+            if all(x.dtype is kind for x in tensors):
+                return tuple(norms(tensors, float(ord)).unbind(0))
     norm = TABLE.operator("linalg_vector_norm")
-    return tuple(norm(x, ord, dtype=dtype) for x in _tensors(self, "_foreach_norm"))
+    return tuple(norm(x, ord, dtype=dtype) for x in tensors)
 
 
 def _foreach_powsum(self: Any, ord: Any = 2, dtype: Any = None) -> Any:

@@ -63,6 +63,26 @@ class TestForeach:
         for z, x in zip(cd._foreach_norm(xs, float("inf")), xs):
             assert cd.equal(z, x.abs().max())
 
+    def test_updates_in_place(self) -> None:
+        ys = [x + 2 for x in lists()]
+        for name, operands, options in (
+            ("add", 1, {"alpha": 3}),
+            ("sub", 1, {"alpha": 0.5}),
+            ("sub", 1, {}),
+            ("lerp", 1, {"weight": 0.25}),
+            ("addcmul", 2, {"value": 0.5}),
+            ("addcdiv", 2, {"value": -0.5}),
+        ):
+            xs = lists()
+            options_of_one = {"weight": 0.25} if name == "lerp" else options
+            wanted = [getattr(x, name)(*[y] * operands, **options_of_one) for x, y in zip(xs, ys)]
+            found = getattr(cd, f"_foreach_{name}_")(xs, *[ys] * operands, **options)
+            assert all(z is x for z, x in zip(found, xs))
+            assert all(cd.allclose(x, y) for x, y in zip(xs, wanted))
+        xs = lists()
+        cd._foreach_add_(xs, xs, alpha=2)
+        assert all(cd.allclose(x, 3 * y) for x, y in zip(xs, lists()))
+
     def test_copy_zero_and_gradients(self) -> None:
         xs, ys = lists(), [x * 2 for x in lists()]
         cd._foreach_copy_(xs, ys)

@@ -36,7 +36,8 @@ def calls() -> Iterator[list[tuple[str, int]]]:
     @hookimpl
     def coredispatch_register(registrar: Any) -> None:
         names = ("sgd_steps", "adam_steps")
-        registrar.kernels("cpu", {name: rejecting(name) for name in names})
+        kernels = {name: rejecting(name) for name in names}
+        registrar.kernels("cpu", kernels, priority=30)  # above those of the packs
 
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
     cd.plugins.load("lists", module)

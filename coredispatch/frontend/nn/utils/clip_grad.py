@@ -9,6 +9,7 @@ from typing import Any
 from coredispatch._warnings import warn
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_lists import are_alike
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
@@ -18,6 +19,10 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
 ]
+
+_clip_each = TABLE.operator("clip_each")
+_norm_of_each = TABLE.operator("norm_of_each")
+_update_each = TABLE.operator("update_each")
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -59,8 +64,12 @@ def get_total_norm(
         total = TABLE.operator("zeros")(())
         return total
     with no_grad():
-        norms = _on_one_mesh([_norm(t, norm_type).to(each[0].device) for t in each])
-        total = norms[0] if len(norms) == 1 else _norm(TABLE.operator("stack")(norms), norm_type)
+        if are_alike(_norm_of_each, each):
+            total = _norm(_norm_of_each(each, norm_type), norm_type)
+        else:
+            norms = _on_one_mesh([_norm(t, norm_type).to(each[0].device) for t in each])
+            one = len(norms) == 1
+            total = norms[0] if one else _norm(TABLE.operator("stack")(norms), norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
@@ -90,6 +99,9 @@ def clip_grad_norm_(
 
 def _clip(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
     with no_grad():
+        if gradients and are_alike(_clip_each, [*gradients, total]):
+            _clip_each(gradients, total, max_norm)
+            return
         # Multiplying also where nothing is to be clipped saves reading the norm back.
         factor = (max_norm / (total + 1e-6)).clamp_max(1.0)
         for gradient in gradients:
@@ -126,6 +138,11 @@ def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
     """Clamp every gradient in place to ``[-clip_value, clip_value]``."""
+    gradients = _gradients(parameters)
+    bound = float(clip_value)
     with no_grad():
-        for gradient in _gradients(parameters):
-            gradient.clamp_(-float(clip_value), float(clip_value))
+        if gradients and are_alike(_update_each, gradients):
+            _update_each(gradients, [], [], "clamp", [-bound, bound])
+            return
+        for gradient in gradients:
+            gradient.clamp_(-bound, bound)

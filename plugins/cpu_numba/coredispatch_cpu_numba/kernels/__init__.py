@@ -20,6 +20,7 @@ from __future__ import annotations
 from coredispatch_cpu_numba.kernels import (
     half_pointwise,
     halves,
+    lists,
     pooling,
     small,
     small_pointwise,
@@ -65,6 +66,7 @@ MODULES = (
     classification,
     regression,
     optim_steps,
+    lists,
     general,
     depthwise,
     dense,

@@ -10,13 +10,13 @@ Numba is imported when the first of them runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
-from importlib import import_module
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from coredispatch_cpu_numba import background
+from coredispatch_cpu_numba.functions import Functions
 
 __all__ = ["KERNELS", "PATIENT", "PRIORITY"]
 
@@ -33,27 +33,14 @@ def _rejects(*_: Any) -> Any:
     return NotImplemented
 
 
-class _Functions(dict[str, Callable[..., Any]]):
-    """The compiled functions of a module of ``loops`` by name, made when first asked for."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__()
-        self.module = module
+class _Functions(Functions):
+    """Functions that reject while they are being compiled."""
 
     def __missing__(self, name: str) -> Callable[..., Any]:
         try:
-            found: Callable[..., Any] = background.made_by(
-                partial(self.made, name), (self.module, name)
-            )
+            return super().__missing__(name)
         except background.NotReady:
             return _rejects
-        return found
-
-    def made(self, name: str, cached_only: bool) -> Callable[..., Any]:
-        """The function; raises NotReady where it is not on disk but should be."""
-        loops: Any = import_module(f"coredispatch_cpu_numba.loops.{self.module}")
-        self[name] = function = loops.compile_function(name, cached_only)
-        return function
 
 
 _functions, _joins = _Functions("small"), _Functions("small_joins")

@@ -1,0 +1,102 @@
+"""Updates of the tensors of a list, as training steps make them: one operator for all of them.
+
+Where there are many small tensors, an operator for each would cost more than its elements. Each
+decomposition is the definition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.ops.support import lazy
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+
+_METADATA: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
+_SIZES = ((5,), (3, 5), (), (0, 2), (257,))
+
+
+def _updates(make: Any) -> Iterator[Sample]:
+    for function, operands, numbers in (
+        ("add", 1, (1.0,)),
+        ("add", 1, (-0.3,)),
+        ("mul", 0, (0.7,)),
+        ("lerp", 1, (0.1,)),
+        ("lerp", 1, (0.8,)),
+        ("addcmul", 2, (0.4,)),
+        ("addcdiv", 2, (-0.4,)),
+        ("clamp", 0, (-0.5, 0.25)),
+    ):
+        for sizes in (_SIZES, _SIZES[:1]):
+            lists = [[make(size) for size in sizes]]
+            for place in range(2):
+                draw = make if function != "addcdiv" or place == 0 else make.positive
+                lists.append([draw(size) for size in sizes] if place < operands else [])
+            yield Sample(*lists, function, list(numbers))
+
+
+def _one(x: Tensor, function: str, others: list[Tensor], numbers: list[float]) -> None:
+    """One of the updates, in place."""
+    if function == "add":
+        (x.add_(*others) if numbers[0] == 1 else x.add_(*others, alpha=numbers[0]))
+    elif function in ("addcmul", "addcdiv"):
+        update = x.addcmul_ if function == "addcmul" else x.addcdiv_
+        update(*others, value=numbers[0])
+    else:
+        update = {"mul": x.mul_, "lerp": x.lerp_, "clamp": x.clamp_}[function]
+        update(*others, *numbers)
+
+
+@composite(samples=_updates, mutates=("tensors",), **_METADATA)
+def update_each(
+    tensors: list[Tensor],
+    first: list[Tensor],
+    second: list[Tensor],
+    function: str,
+    numbers: list[float],
+) -> None:
+    """``FUNCTION_`` of each tensor in place, with the tensors beside it in the other lists.
+
+    ``function`` and what ``numbers`` holds: ``add`` (``alpha``), ``lerp`` (the weight), ``addcmul``
+    and ``addcdiv`` (``value``), ``mul`` (the factor) and ``clamp`` (both bounds). Lists of tensors
+    that the function does not take are empty.
+    """
+    given = [others for others in (first, second) if others]
+    for i, x in enumerate(tensors):
+        _one(x, function, [others[i] for others in given], numbers)
+
+
+def _norms(make: Any) -> Iterator[Sample]:
+    for order in (2.0, 1.0, math.inf, 3.0):
+        yield Sample([make(size) for size in ((5,), (3, 5), (), (257,), (70, 130))], order)
+        yield Sample([make((4, 2))], order)
+
+
+@composite(samples=_norms, **_METADATA)
+def norm_of_each(tensors: list[Tensor], order: float) -> Tensor:
+    """The vector norm of all elements of each tensor, ``(len(tensors),)``."""
+    norms: list[Any] = [lazy.linalg_vector_norm(x, order) for x in tensors]
+    place = norms[0].device
+    result: Tensor = lazy.stack([norm.to(place) for norm in norms])
+    return result
+
+
+def _clips(make: Any) -> Iterator[Sample]:
+    for sizes in (_SIZES, _SIZES[:1]):
+        for most in (0.5, 100.0):
+            yield Sample([make(size) for size in sizes], make.positive(()), most)
+
+
+@composite(samples=_clips, mutates=("tensors",), **_METADATA)
+def clip_each(tensors: list[Tensor], norm: Tensor, max_norm: float) -> None:
+    """Each tensor in place times ``max_norm / norm``, where that is below 1.
+
+    ``norm``, without dimensions, is that of all tensors together. Multiplying also where nothing is
+    to be clipped saves reading it back. Pascanu, Mikolov and Bengio, 2013.
+    """
+    factor: Any = (max_norm / (norm + 1e-6)).clamp_max(1.0)
+    for x in tensors:
+        x.mul_(factor.to(x.device).to(x.dtype))
