@@ -35,6 +35,7 @@ from coredispatch_cpu_numba.kernels.elementwise import (
     pointwise,
     special,
 )
+from coredispatch_cpu_numba.kernels.elementwise import strided as strided_pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter, writes
 from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
@@ -94,6 +95,7 @@ MODULES = (
     attention,
     half_pointwise,
     small,
+    strided_pointwise,
     small_pointwise,
     halves,
     strided,

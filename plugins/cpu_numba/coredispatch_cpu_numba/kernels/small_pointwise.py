@@ -2,10 +2,10 @@
 
 A kernel here is one call of a compiled function, which looks at the arguments, makes the result and
 has the loop of ``kernels.elementwise.pointwise`` fill it. The function takes contiguous arrays of
-float32 or float64 of one shape, and beside an array also a number or a row for each of its rows;
-what else there is, and large arrays, it leaves to the next kernel of the table, but for half
-precision (``half_pointwise``). So it does while
-something is compiled in the background.
+float32 or float64 of one shape, and beside an array also a number or a row for each of its rows.
+Arrays in another order, and others that broadcast, go on to ``kernels.elementwise.strided``, half
+precision to ``half_pointwise``; what else there is, and large arrays, it leaves to the next kernel
+of the table. So it does while something is compiled in the background.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from coredispatch_cpu_numba.arrays import is_dense, is_like
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels import half_pointwise
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import BINARY, COMPARISON, UNARY
+from coredispatch_cpu_numba.kernels.elementwise.strided import ACCEPTS_ONE, ACCEPTS_TWO, PLAIN
 
 __all__ = ["ACCEPTS", "KERNELS", "PATIENT", "PRIORITY"]
 
@@ -113,11 +114,12 @@ def _halves(name: str, arrays: tuple[Any, ...], out: Any) -> Any:
 def _unary(name: str, split: int) -> Callable[..., Any]:
     tasks = _Tasks(name, split)
     words = tasks.words
+    strided = background.patient(PLAIN[name])
 
     def kernel(self: Any, out: Any = None) -> Any:
         result = _calls.one(self, out, words)
         if result is NotImplemented:
-            return _halves(name, (self,), out)
+            return strided(self, out) if ACCEPTS_ONE(self) else _halves(name, (self,), out)
         return tasks.complete("one", self, out) if result is None else result
 
     kernel.__name__ = name
@@ -127,10 +129,13 @@ def _unary(name: str, split: int) -> Callable[..., Any]:
 def _binary(name: str, split: int) -> Callable[..., Any]:
     tasks = _Tasks(name, split)
     words = tasks.words
+    strided = background.patient(PLAIN[name])
 
     def kernel(self: Any, other: Any, out: Any = None) -> Any:
         result = _calls.two(self, other, out, words)
         if result is NotImplemented:
+            if ACCEPTS_TWO(self, other):
+                return strided(self, other, out)
             return _halves(name, (self, other), out)
         return tasks.complete("two", self, other, out) if result is None else result
 
@@ -142,10 +147,13 @@ def _fresh(name: str, split: int, result: int = -1) -> Callable[..., Any]:
     """A binary operator whose result is written into nothing that is given."""
     tasks = _Tasks(name, split, result)
     words = tasks.words
+    strided = background.patient(PLAIN[name]) if name in PLAIN else None
 
     def kernel(self: Any, other: Any) -> Any:
         result = _calls.two(self, other, None, words)
         if result is NotImplemented:
+            if strided is not None and ACCEPTS_TWO(self, other):
+                return strided(self, other)
             return _halves(name, (self, other), None)
         return tasks.complete("two", self, other, None) if result is None else result
 
@@ -153,10 +161,15 @@ def _fresh(name: str, split: int, result: int = -1) -> Callable[..., Any]:
     return kernel
 
 
+_NONE = 0.0  # no operand
+
+
 def _accepts(split: int) -> Callable[..., bool]:
     """What the compiled functions find out, in short."""
 
-    def accepts(self: Any, other: Any = 0, *_: Any) -> bool:
+    def accepts(self: Any, other: Any = _NONE, *_: Any) -> bool:
+        if (ACCEPTS_ONE if other is _NONE else ACCEPTS_TWO)(self, other):
+            return True
         if half_pointwise.accepts(self, other):
             return True
         if not is_dense(self, 0) or self.size >= split:

@@ -145,6 +145,7 @@ def _binary(name: str, split: int, result: Any = None) -> Kernel:
             if other.shape == self.shape:
                 inplace(dtype, size, size, self, other)
                 return out
+            return NotImplemented  # a row: the loop would read slowly what it writes
         if result is None and may_write(out, self, self, other):
             compute(self, other, out)
         else:

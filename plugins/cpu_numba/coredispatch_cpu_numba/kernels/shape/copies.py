@@ -88,17 +88,31 @@ def cat(tensors: Any, dim: int) -> Any:
 
 def contiguous(self: np.ndarray, memory_format: Any) -> Any:
     """Two groups of neighbouring dimensions change places: matrices of elements, or of runs."""
-    ndim = self.ndim
+    found = _exchanges(self.shape, self.strides, self.itemsize)
+    return NotImplemented if found is None else _exchange(self, self.transpose(found[0]), *found[1])
+
+
+@lru_cache(maxsize=1024)
+def _exchanges(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Any:
+    """The dimensions from the outermost on; rows, columns and runs of the matrices. Or None."""
+    ndim = len(shape)
     for first in range(ndim - 1):
         for end in range(first + 2, ndim + 1):
             for middle in range(first + 1, end):
                 before, after = range(first), range(end, ndim)
                 order = *before, *range(middle, end), *range(first, middle), *after
-                given = self.transpose(order)
-                if given.flags.c_contiguous:
-                    n, m = prod(self.shape[first:middle]), prod(self.shape[middle:end])
-                    return _exchange(self, given, m, n, prod(self.shape[end:]))
-    return NotImplemented
+                if _is_packed([shape[d] for d in order], [strides[d] for d in order], itemsize):
+                    n, m = prod(shape[first:middle]), prod(shape[middle:end])
+                    return order, (m, n, prod(shape[end:]))
+    return None
+
+
+def _is_packed(lengths: list[int], strides: list[int], itemsize: int) -> bool:
+    for n, step in zip(reversed(lengths), reversed(strides), strict=True):
+        if n != 1 and step != itemsize:
+            return False
+        itemsize *= n
+    return True
 
 
 def _exchange(self: np.ndarray, given: np.ndarray, m: int, n: int, run: int) -> Any:
