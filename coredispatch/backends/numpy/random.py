@@ -15,6 +15,7 @@ import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.elementwise.masks import keep_where
+from coredispatch.registry.around.raw_values import call_raw
 from coredispatch.registry.model.dtypes import DType, default_dtype, int64
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.generator import Generator, default_generator
@@ -175,6 +176,47 @@ def random_integers(
     return (generator or default_generator()).stream(Stream).integers(size, low, high, dtype)
 
 
+def _like(name: str) -> Callable[..., Any]:
+    """The ``*_like`` form of one of the above."""
+
+    def kernel(
+        x: np.ndarray,
+        dtype: DType | None,
+        device: Any,
+        generator: Generator | None,
+        memory_format: Any,
+    ) -> Any:
+        wanted = x.dtype if dtype is None else numpy_dtype(dtype)
+        if device is not None or wanted.kind in "biu":
+            return NotImplemented  # the definition goes there, or says what is wrong
+        draw = getattr((generator or default_generator()).stream(Stream), name)
+        return draw(x.shape, 0.0, 1.0, wanted)
+
+    return kernel
+
+
+def multinomial(
+    weights: np.ndarray, num_samples: int, replacement: bool, generator: Generator | None
+) -> Any:
+    """Numbers of the categories, by one or two passes over weights that are in order."""
+    if weights.ndim != 1 or not weights.size or weights.dtype not in (_SINGLE, _DOUBLE):
+        return NotImplemented
+    if num_samples <= 0 or not (weights.min() >= 0 and weights.max() < math.inf):
+        return NotImplemented  # the definition says what is wrong
+    if np.count_nonzero(weights) < (1 if replacement else num_samples):
+        return NotImplemented
+    source = (generator or default_generator()).stream(Stream)
+    if not replacement:
+        clocks = -call_raw("log1p", "cpu", -source.uniform(weights.shape, 0.0, 1.0, weights.dtype))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            keys = weights / clocks
+        keys[weights == 0] = -1.0
+        return call_raw("topk", "cpu", keys, num_samples, -1, True, True)[1]
+    bounds = call_raw("cumsum", "cpu", weights, -1, None)
+    drawn = source.uniform((num_samples,), 0.0, 1.0, weights.dtype) * bounds[-1:]
+    return np.searchsorted(bounds, drawn, side="right")
+
+
 def randperm(n: int, generator: Generator | None, dtype: DType | None, device: Any) -> np.ndarray:
     """A random order of 0 to n-1."""
     order = stream(generator).permutation(as_size(n, "n"))  # SFC64 wraps what 64 bits do not hold
@@ -269,6 +311,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "rand": rand,
     "randn": randn,
     "randint": randint,
+    "rand_like": _like("uniform"),
+    "randn_like": _like("normal"),
+    "multinomial": multinomial,
     "randperm": randperm,
     "native_dropout": native_dropout,
     "dropout_backward": dropout_backward,
