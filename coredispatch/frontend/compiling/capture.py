@@ -105,11 +105,13 @@ class Capture:
         recorder, state = self.recorder, self.state
         for record in list(state):  # guards keep them
             record.symbol = None
-        recorder.origin = recorder.state = state.symbol = state.grown = None
-        state.refuse = state.exact = None
+        for name in ("refuse", "exact", "symbol", "grown"):
+            setattr(state, name, None)
         for name, value in vars(recorder).items():  # numbers that it gave away still know it
             if type(value) in (list, dict):
                 setattr(recorder, name, type(value)())
+            elif name in ("origin", "state"):
+                setattr(recorder, name, None)
 
     # -- where values come from ------------------------------------------------------------------
 
