@@ -137,6 +137,35 @@ def cosine_tail(z: mp.mpf) -> mp.mpf:
     return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > 1e-12 else mp.mpf(1) / 24 - z / 720
 
 
+def lgamma_middle(t: mp.mpf) -> mp.mpf:
+    """``lgamma(x) / ((x - 1) (x - 2))`` at ``x = t + 3/2``."""
+    x = t + mp.mpf(3) / 2
+    if abs(x - 1) < 1e-20:
+        return mp.euler + 0
+    return mp.loggamma(x) / ((x - 1) * (x - 2)) if abs(x - 2) > 1e-20 else 1 - mp.euler
+
+
+def stirling_rest(z: mp.mpf) -> mp.mpf:
+    """``x`` times what Stirling's formula leaves of ``lgamma(x)``, at ``x = 1 / sqrt(z)``."""
+    if z < mp.mpf("1e-12"):
+        return mp.mpf(1) / 12 - z / 360
+    x = 1 / mp.sqrt(z)
+    main = (x - mp.mpf(1) / 2) * (mp.log(x) - 1) + (mp.log(2 * mp.pi) - 1) / 2
+    return (mp.loggamma(x) - main) * x
+
+
+def inverse_near(t: mp.mpf) -> mp.mpf:
+    """``erfinv(x) / x`` at ``t + 5/2 = -log(1 - x^2)``."""
+    w = t + mp.mpf(5) / 2
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x if w > 1e-20 else mp.sqrt(mp.pi) / 2
+
+
+def inverse_far(t: mp.mpf) -> mp.mpf:
+    """The same at ``(t + 3)^2 = -log(1 - x^2)``."""
+    return inverse_near((t + 3) ** 2 - mp.mpf(5) / 2)
+
+
 def one(x: mp.mpf) -> mp.mpf:
     return mp.mpf(1)
 
@@ -154,6 +183,7 @@ def main() -> None:
     half_ln2 = mp.log(2) / 2 * mp.mpf("1.0005")
     low, high = (1 / mp.sqrt(2) - 1) * mp.mpf("1.001"), (mp.sqrt(2) - 1) * mp.mpf("1.001")
     fifth, half = mills(5), mp.mpf("0.5003")
+    middle, deep = mp.mpf("0.5"), mp.mpf("2.5")
     eighth = (mp.pi / 4) ** 2 * mp.mpf("1.0005")  # the square of an eighth of a turn
 
     def exp_weight(r: mp.mpf) -> mp.mpf:
@@ -190,6 +220,28 @@ def main() -> None:
             8,
         ),
         ("exp2", np.float32, exp2_tail, exp2_weight, -half, half, 4),
+        (
+            "mills, short",
+            np.float64,
+            mills_share,
+            relative(mills_share),
+            -mp.mpf(3) / 8,
+            mp.mpf("14.5") / mp.mpf("17.5") - mp.mpf(3) / 8,
+            10,
+        ),
+        ("exp, short", np.float64, exp_tail, exp_weight, -half_ln2, half_ln2, 5),
+        ("lgamma", np.float64, lgamma_middle, relative(lgamma_middle), -middle, middle, 20),
+        ("stirling", np.float64, stirling_rest, one, mp.mpf(0), mp.mpf(1) / 9, 10),
+        ("erfinv, near", np.float32, inverse_near, relative(inverse_near), -deep, deep, 9),
+        (
+            "erfinv, far",
+            np.float32,
+            inverse_far,
+            relative(inverse_far),
+            mp.sqrt(5) - 3,
+            mp.mpf("4.08") - 3,
+            9,
+        ),
         ("mills", np.float64, fifth, relative(fifth), mp.mpf(-1), mp.mpf(35) / 45, 22),
     ]
     for name, dtype, function, weight, start, stop, degree in fits:

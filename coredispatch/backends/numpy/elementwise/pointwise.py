@@ -200,13 +200,14 @@ def _common(a: Any, b: Any) -> Any:
 
 
 _BLOCK = 8192
+_BLOCK_OF_SMALL = 32768  # of one or two bytes each, where calls are what takes time
 _NUMBERS = (float, int)
 
 
 @functools.lru_cache(maxsize=64)
 def _constants(value: Any, dtype: np.dtype) -> np.ndarray:
     """A block of one value."""
-    return np.full(_BLOCK, value, dtype)
+    return np.full(_BLOCK if dtype.itemsize > 2 else _BLOCK_OF_SMALL, value, dtype)
 
 
 def bounded(ufunc: np.ufunc, x: np.ndarray, value: Any, out: Any = None) -> Any:
@@ -223,9 +224,10 @@ def bounded(ufunc: np.ufunc, x: np.ndarray, value: Any, out: Any = None) -> Any:
         return ufunc(x, x.dtype.type(value), out=out)
     constant = _constants(value, x.dtype)
     flat, result = x.reshape(-1), out.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        part = flat[start : start + _BLOCK]
-        ufunc(part, constant[: part.size], out=result[start : start + _BLOCK])
+    block = constant.size
+    for start in range(0, flat.size, block):
+        part = flat[start : start + block]
+        ufunc(part, constant[: part.size], out=result[start : start + block])
     return out
 
 
