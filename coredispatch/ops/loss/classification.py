@@ -438,6 +438,42 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
+def _logits_input_grad(
+    grad: Any, input: Any, target: Any, weight: Any, reduction: Any, pos_weight: Any
+) -> Any:
+    if pos_weight is None:
+        slope = input.sigmoid() - target
+    else:
+        slope = 1 - target - ((pos_weight - 1) * target + 1) * lazy.neg(input).sigmoid()
+    return slope * _bce_scale(grad, input, weight, reduction)
+
+
+def _logits_target_grad(
+    grad: Any, input: Any, target: Any, weight: Any, reduction: Any, pos_weight: Any
+) -> Any:
+    slope = -input
+    if pos_weight is not None:
+        slope = slope - (pos_weight - 1) * lazy.logsigmoid(input)
+    return slope * _bce_scale(grad, input, weight, reduction)
+
+
+def _logits_weight_grad(grad: Any, input: Any, target: Any, reduction: Any, pos_weight: Any) -> Any:
+    loss = binary_cross_entropy_with_logits(input, target, None, "none", pos_weight)
+    return loss * _bce_scale(grad, input, None, reduction)
+
+
+def _pos_weight_grad(grad: Any, input: Any, target: Any, weight: Any, reduction: Any) -> Any:
+    return -target * lazy.logsigmoid(input) * _bce_scale(grad, input, weight, reduction)
+
+
+binary_cross_entropy_with_logits.vjp(
+    input=_logits_input_grad,
+    target=_logits_target_grad,
+    weight=_logits_weight_grad,
+    pos_weight=_pos_weight_grad,
+)
+
+
 @composite(
     takes="float", reference=multilabel_reference, samples=multilabel_samples, **LOSS_METADATA
 )
