@@ -16,6 +16,7 @@ from coredispatch_cpu_numba.kernels import (
     strided,
 )
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, tuned
+from coredispatch_cpu_numba.kernels.elementwise import strided as strided_pointwise
 from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
 from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
 
@@ -35,6 +36,7 @@ _OTHERS = (
     products_bfloat16,
     recurrent_bfloat16,
     strided,
+    strided_pointwise,
     tuned,
 )  # of names that come twice
 _LARGE = [module for module in MODULES if module not in _OTHERS]

@@ -56,6 +56,9 @@ def test_binary_out(name: str, dtype: Any) -> None:
         np.testing.assert_array_equal(out, want)
         itself = left.copy()
         other = itself if right is left else right
+        if right is row:  # which is left to the kernels of strided arrays
+            assert kernel(itself, other, out=itself) is NotImplemented
+            continue
         assert kernel(itself, other, out=itself) is itself
         np.testing.assert_array_equal(itself, want)
     into_second = y.copy()
