@@ -443,6 +443,10 @@ def unfit(op: Operator, args: tuple[Any, ...]) -> int | None:
 
 
 def shown(argument: Any) -> str:
+    if isinstance(argument, Value):  # overloads are tried by this: a text costs more than the call
+        size = getattr(argument.raw, "size", 0)
+        if isinstance(size, int) and size > 16:
+            return ""  # longer in any case
     text = repr(argument)
     return f" ({text})" if len(text) <= 40 and "\n" not in text else ""
 
