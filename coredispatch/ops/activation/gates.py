@@ -328,7 +328,7 @@ def hardshrink_backward(grad: Tensor, self: Tensor, lambd: float) -> Tensor:
     takes="float",
     **activation_metadata(
         lambda self, lambd=0.5: np.where(
-            np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
+            np.abs(self) > lambd, self - np.sign(self) * lambd, self * 0
         ),
         2,
         samples=with_options({}, {"lambd": 1.0}),
