@@ -12,6 +12,7 @@ from coredispatch_cpu_numba.kernels import (
     half_pointwise,
     halves,
     small,
+    small_parametrized,
     small_pointwise,
     strided,
 )
@@ -28,6 +29,7 @@ Reference = dict[str, Callable[..., Any]]
 _OTHERS = (
     half_pointwise,
     small,
+    small_parametrized,
     small_pointwise,
     halves,
     bfloat16,

@@ -39,7 +39,9 @@ def test_explain_names_the_kernel_that_serves() -> None:
         explanation = cd.explain(name, small, *rest)
         assert "kernels/small" in explanation.winner, explanation
     assert "kernels/strided" in cd.explain("exp", large.t()).winner
-    assert "numpy" in cd.explain("exp", large[:, ::2]).winner
+    assert "kernels/small_pointwise" in cd.explain("exp", large[:, ::2]).winner  # and on from there
+    whole = cd.arange(5000)
+    assert "numpy" in cd.explain("add", whole, whole).winner
 
 
 def test_unloading_restores_numpy(unloaded: None) -> None:

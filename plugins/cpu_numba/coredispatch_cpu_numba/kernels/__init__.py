@@ -23,6 +23,7 @@ from coredispatch_cpu_numba.kernels import (
     lists,
     pooling,
     small,
+    small_parametrized,
     small_pointwise,
     strided,
 )
@@ -96,6 +97,7 @@ MODULES = (
     half_pointwise,
     small,
     strided_pointwise,
+    small_parametrized,
     small_pointwise,
     halves,
     strided,

@@ -24,7 +24,7 @@ from coredispatch_cpu_numba.kernels import half_pointwise
 from coredispatch_cpu_numba.kernels.elementwise.pointwise import BINARY, COMPARISON, UNARY
 from coredispatch_cpu_numba.kernels.elementwise.strided import ACCEPTS_ONE, ACCEPTS_TWO, PLAIN
 
-__all__ = ["ACCEPTS", "KERNELS", "PATIENT", "PRIORITY"]
+__all__ = ["ACCEPTS", "CALLS", "KERNELS", "PATIENT", "PRIORITY", "Tasks"]
 
 #: the kernels reject by themselves what is not compiled yet
 PATIENT = True
@@ -48,7 +48,7 @@ _FIRST_CALLS = 1000
 
 
 class _Calls:
-    """The compiled functions ``one`` and ``two``, loaded when they are called."""
+    """The compiled functions of ``loops.small_pointwise``, loaded when they are called."""
 
     waiting = _FIRST_CALLS
 
@@ -59,6 +59,10 @@ class _Calls:
     def two(self, x: Any, y: Any, out: Any, tasks: np.ndarray) -> Any:
         """An operator of an array and an array or a number."""
         return self._loaded("two", x, y, out, tasks)
+
+    def several(self, given: tuple[Any, ...], arrays: int, out: Any, tasks: np.ndarray) -> Any:
+        """An operator of so many arrays, and of numbers."""
+        return self._loaded("several", given, arrays, out, tasks)
 
     def _loaded(self, name: str, *arguments: Any) -> Any:
         if self.waiting and "numba" not in sys.modules:
@@ -72,17 +76,19 @@ class _Calls:
         return function(*arguments)
 
 
-_calls = _Calls()
+CALLS = _Calls()
 
 
-class _Tasks:
+class Tasks:
     """The loops of an operator, in the array where the compiled functions look for them.
 
     ``split`` is the number of elements from which threads share the work of an operator.
     """
 
-    def __init__(self, name: str, split: int, result: int = -1) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, split: int, result: int = -1, module: str = "elementwise.pointwise"
+    ) -> None:
+        self.name, self.module = name, module
         self.words = np.zeros(_TASKS + len(_DTYPES) * len(_VARIANTS), np.int64)
         self.words[_RESULT], self.words[_MOST] = result, split - 1
         if result >= 0:  # no loop compares with rows
@@ -92,12 +98,16 @@ class _Tasks:
         """The call once more, with the loop that it was missing; NotImplemented without."""
         place = int(self.words[_MISSING])
         dtype, variant = divmod(place - _TASKS, len(_VARIANTS))
-        loop = Loop("elementwise.pointwise", self.name + _VARIANTS[variant], 1)
+        loop = Loop(self.module, self.name + _VARIANTS[variant], 1)
         try:
             self.words[place] = loop.compiled[_DTYPES[dtype]][1]
         except background.NotReady:
             return NotImplemented
-        return getattr(_calls, call)(*arguments, self.words)
+        return getattr(CALLS, call)(*arguments, self.words)
+
+
+#: of arrays that lie otherwise, or broadcast
+_STRIDED = {name: background.patient(kernel) for name, kernel in PLAIN.items()}
 
 
 def _halves(name: str, arrays: tuple[Any, ...], out: Any) -> Any:
@@ -112,14 +122,13 @@ def _halves(name: str, arrays: tuple[Any, ...], out: Any) -> Any:
 
 
 def _unary(name: str, split: int) -> Callable[..., Any]:
-    tasks = _Tasks(name, split)
+    tasks = Tasks(name, split)
     words = tasks.words
-    strided = background.patient(PLAIN[name])
 
     def kernel(self: Any, out: Any = None) -> Any:
-        result = _calls.one(self, out, words)
+        result = CALLS.one(self, out, words)
         if result is NotImplemented:
-            return strided(self, out) if ACCEPTS_ONE(self) else _halves(name, (self,), out)
+            return _STRIDED[name](self, out) if ACCEPTS_ONE(self) else _halves(name, (self,), out)
         return tasks.complete("one", self, out) if result is None else result
 
     kernel.__name__ = name
@@ -127,15 +136,14 @@ def _unary(name: str, split: int) -> Callable[..., Any]:
 
 
 def _binary(name: str, split: int) -> Callable[..., Any]:
-    tasks = _Tasks(name, split)
+    tasks = Tasks(name, split)
     words = tasks.words
-    strided = background.patient(PLAIN[name])
 
     def kernel(self: Any, other: Any, out: Any = None) -> Any:
-        result = _calls.two(self, other, out, words)
+        result = CALLS.two(self, other, out, words)
         if result is NotImplemented:
             if ACCEPTS_TWO(self, other):
-                return strided(self, other, out)
+                return _STRIDED[name](self, other, out)
             return _halves(name, (self, other), out)
         return tasks.complete("two", self, other, out) if result is None else result
 
@@ -145,15 +153,15 @@ def _binary(name: str, split: int) -> Callable[..., Any]:
 
 def _fresh(name: str, split: int, result: int = -1) -> Callable[..., Any]:
     """A binary operator whose result is written into nothing that is given."""
-    tasks = _Tasks(name, split, result)
+    tasks = Tasks(name, split, result)
     words = tasks.words
-    strided = background.patient(PLAIN[name]) if name in PLAIN else None
+    is_plain = name in PLAIN
 
     def kernel(self: Any, other: Any) -> Any:
-        result = _calls.two(self, other, None, words)
+        result = CALLS.two(self, other, None, words)
         if result is NotImplemented:
-            if strided is not None and ACCEPTS_TWO(self, other):
-                return strided(self, other)
+            if is_plain and ACCEPTS_TWO(self, other):
+                return _STRIDED[name](self, other)
             return _halves(name, (self, other), None)
         return tasks.complete("two", self, other, None) if result is None else result
 

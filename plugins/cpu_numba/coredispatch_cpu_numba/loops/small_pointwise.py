@@ -1,9 +1,9 @@
 """The call of an elementwise operator on few elements, from its arguments to its result.
 
-One function for all operators of one array, one for all of two. They take what most calls are made
-of: contiguous arrays of one dtype and shape, or beside one a number, or a row for each of its rows.
-What is done with the elements are the tasks of ``elementwise.pointwise``, whose addresses are in an
-array of int64:
+One function for all operators of one array, one for all of two, one for those of several arrays and
+numbers. They take what most calls are made of: contiguous arrays of one dtype and shape, or beside
+one a number, or a row for each of its rows. What is done with the elements are tasks of
+``elementwise.pointwise`` and ``parametrized``, whose addresses are in an array of int64:
 
 * the number of the result's dtype, or -1 where it is that of the operands;
 * the most elements that are few;
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from coredispatch_cpu_numba.atomics import call, stack_words
 from coredispatch_cpu_numba.building import compiled
@@ -35,11 +36,13 @@ from coredispatch_cpu_numba.objects import (
     dtype_number,
     is_array,
     is_none,
+    items_in,
     length,
     made_like,
     missing,
     none,
     number_in,
+    object_at,
     overlap,
     own,
     refused,
@@ -56,7 +59,9 @@ VARIANTS = ("", "_inplace", "_scalar", "_scalar_inplace", "_row")
 _MANY = len(VARIANTS)
 _FRESH, _INPLACE, _NUMBER, _NUMBER_INPLACE, _ROW = range(_MANY)
 _FLOAT32, _FLOAT64 = np.dtype(np.float32).num, np.dtype(np.float64).num
-_reserve = stack_words(6)  # of three arguments of a task: an address and a size, or a number
+_MOST_ARGUMENTS = 8
+#: of the arguments of a task: an address and a size, or a number
+_reserve, _reserve_many = stack_words(6), stack_words(2 * _MOST_ARGUMENTS)
 
 
 @compiled
@@ -164,14 +169,66 @@ def two(x, y, out, tasks):
     return made
 
 
-FUNCTIONS = ("one", "two")
+def several(given, arrays, out, tasks):
+    """An operator of so many arrays, and of numbers; NaN is none."""
+    words = words_in(tasks)
+    total, place = items_in(given)
+    if not 0 < arrays <= total < _MOST_ARGUMENTS:
+        return refused()
+    x = object_at(place)
+    if not _is_floating(x) or count(x) > words[_MOST]:
+        return refused()
+    variant = _variant(x, out, _FRESH, _INPLACE)
+    if variant < 0:
+        return refused()
+    size, address = count(x), _reserve_many()
+    arguments = words_at(address, 2 * _MOST_ARGUMENTS)
+    numbers = doubles_at(address, 2 * _MOST_ARGUMENTS)
+    for k in range(total):
+        item = object_at(place + 8 * k)
+        if k >= arrays:
+            is_number, number = number_in(item)
+            if not is_number or number != number:
+                return refused()
+            numbers[2 * k] = number
+            continue
+        if k > 0:
+            if not is_array(item, READABLE) or dtype_number(item) != dtype_number(x):
+                return refused()
+            if not same_shape(x, item) or (not is_none(out) and overlap(item, out)):
+                return refused()
+        arguments[2 * k], arguments[2 * k + 1] = data_of(item), size
+    task = _place(dtype_number(x), variant)
+    if words[task] < 0:
+        return refused()
+    if words[task] == 0:
+        words[_MISSING] = task
+        return none()
+    made = _result(x, out, words)
+    if not missing(made):
+        arguments[2 * total], arguments[2 * total + 1] = data_of(made), size
+        call(words[task], address, 0, size)
+    return made
+
+
+FUNCTIONS = ("one", "two", "several")
 
 
 def compile_function(name: str, cached_only: bool = False) -> Callable[..., Any]:
-    """``one(x, out, tasks)`` or ``two(x, y, out, tasks)``; ``out`` may be None.
+    """``one(x, out, tasks)``, ``two(x, y, out, tasks)`` or ``several(given, arrays, out, tasks)``.
+
+    ``out`` may be None.
 
     Raises :class:`NotReady` where it is ``cached_only`` and the disk does not have it.
     """
+    if name == "several":
+        return build_function(
+            several,
+            (OBJECT, types.intp, OBJECT, OBJECT),
+            "small_pointwise.several",
+            (),
+            cached_only,
+        )
     function: Callable[..., Any] = {"one": one, "two": two}[name]
     signature = (OBJECT,) * function.__code__.co_argcount
-    return build_function(function, signature, f"small_pointwise.{name}", (), cached_only)
+    return build_function(function, tuple(signature), f"small_pointwise.{name}", (), cached_only)

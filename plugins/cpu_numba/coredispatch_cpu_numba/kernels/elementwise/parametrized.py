@@ -15,9 +15,9 @@ from coredispatch.plugin import dtypes, numpy_dtype
 from coredispatch_cpu_numba.arrays import POINTWISE, is_like, may_write, overlap
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["KERNELS", "LEAST", "WHEN"]
+__all__ = ["KERNELS", "LEAST", "SELU", "SPLIT", "WHEN"]
 
-_SPLIT = 49152
+SPLIT = 49152
 _LEAST = 512
 _LARGEST = {
     np.dtype(np.float32): float(np.finfo(np.float32).max),
@@ -25,16 +25,16 @@ _LARGEST = {
     np.dtype(np.float16): 65504.0,
     numpy_dtype(dtypes.bfloat16): (2 - 2.0**-7) * 2.0**127,
 }
-_SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
 class _Function:
     """The loop of one function and, unless it is not wanted, its in-place form."""
 
     def __init__(self, name: str, inplace: bool = True) -> None:
-        self.fresh = Loop("elementwise.parametrized", name, _SPLIT)
+        self.fresh = Loop("elementwise.parametrized", name, SPLIT)
         self.inplace = (
-            Loop("elementwise.parametrized", f"{name}_inplace", _SPLIT) if inplace else None
+            Loop("elementwise.parametrized", f"{name}_inplace", SPLIT) if inplace else None
         )
 
     def __call__(self, arrays: tuple[np.ndarray, ...], numbers: tuple[float, ...], out: Any) -> Any:
@@ -42,7 +42,7 @@ class _Function:
         size, own = x.size, x.dtype
         if out is None:
             result = np.empty(x.shape, own)
-            if size < _SPLIT:  # Loop.__call__ written out
+            if size < SPLIT:  # Loop.__call__ written out
                 launch, task, _ = self.fresh.compiled[own]
                 launch(*arrays, *numbers, result, size, size, task, 0)
             else:
@@ -142,7 +142,7 @@ def celu(self: np.ndarray, alpha: Any, out: Any = None) -> Any:
 
 def selu(self: np.ndarray, out: Any = None) -> Any:
     """A scaled :func:`elu`."""
-    alpha, scale = _SELU
+    alpha, scale = SELU
     return _elu((self,), (alpha * scale, scale, 1.0), out)
 
 
