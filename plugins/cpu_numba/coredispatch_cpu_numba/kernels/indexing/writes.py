@@ -21,6 +21,7 @@ from coredispatch_cpu_numba.kernels.indexing.indices import (
     spare,
     spared,
 )
+from coredispatch_cpu_numba.kernels.shape.copies import LEAST_SHARED, clone
 
 __all__ = ["KERNELS", "LEAST"]
 
@@ -111,6 +112,13 @@ def _sizes(self: Any, dim: int, index: Any) -> Sizes | None:
     return spans(self.shape, dim, index.shape)
 
 
+def _copied(self: np.ndarray) -> np.ndarray:
+    """A copy, made by several threads where it is large."""
+    if self.size < LEAST_SHARED or not self.flags.c_contiguous:
+        return self.copy()
+    return clone(self, None)
+
+
 def _start(self: np.ndarray, out: Any, index: np.ndarray, *sources: Any) -> Any:
     """Where to write: a copy of ``self``, or ``self`` itself for ``out``; else None.
 
@@ -118,7 +126,7 @@ def _start(self: np.ndarray, out: Any, index: np.ndarray, *sources: Any) -> Any:
     before it writes; with a long one a copy is as quick.
     """
     if out is None:
-        return self.copy()
+        return _copied(self)
     if out is not self or not out.flags.writeable:
         return None
     if index.size >= _SPLIT or not is_index(index):
@@ -179,7 +187,7 @@ def _reduced(
     include_self: bool,
     write: Callable[[np.ndarray, np.ndarray, int], bool],
 ) -> Any:
-    own, out = self.dtype, self.copy()
+    own, out = self.dtype, _copied(self)
     if not include_self:  # an extremum starts from any of its own elements
         first = constant(1, own, _NEUTRAL[reduce]) if reduce in _NEUTRAL else src
         if not write(out, first, SET):
@@ -225,7 +233,7 @@ def _row_sizes(self: Any, dim: int, index: Any, source: Any) -> Sizes | None:
 def _start_rows(self: np.ndarray, out: Any, source: np.ndarray) -> Any:
     """As ``_start``: the loop looks at an index of rows before it writes."""
     if out is None:
-        return self.copy()
+        return _copied(self)
     if out is not self or not out.flags.writeable or overlap(source, out):
         return None
     return out
@@ -303,7 +311,7 @@ def index_put(self: np.ndarray, index: tuple[Any, ...], values: Any, accumulate:
     """A copy of ``self`` with ``values`` written (or added) at ``index``."""
     if not is_dense(self, 1) or _one_index(self.shape, index) is None:
         return NotImplemented
-    out = self.copy()
+    out = _copied(self)
     return out if _put(out, index, values, ADD if accumulate else SET) else NotImplemented
 
 

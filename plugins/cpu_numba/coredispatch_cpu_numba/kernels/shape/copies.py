@@ -13,9 +13,18 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["ACCEPTS", "KERNELS", "LEAST", "WHEN", "accepts_border", "constant_pad_nd"]
+__all__ = [
+    "ACCEPTS",
+    "KERNELS",
+    "LEAST",
+    "LEAST_SHARED",
+    "WHEN",
+    "accepts_border",
+    "clone",
+    "constant_pad_nd",
+]
 
-_LEAST = 65536  # elements: one thread fills the caches of a core
+LEAST_SHARED = 65536  # elements: one thread fills the caches of a core
 _BYTES = np.dtype(np.uint8)
 _UNIT, _LINE = 4096, 64
 _FEW = 2048  # rows
@@ -23,14 +32,14 @@ _JOINED = 32768  # elements of all arrays to be joined, by the first or last of 
 _SHORT = 64  # bytes: calls of memcpy for runs as short cost NumPy most of its time
 _SHARED = 1 << 18  # bytes of each array, on average, from which threads share the work
 _WORDS = {4: np.dtype(np.float32), 8: np.dtype(np.float64)}  # what moves elements of so many bytes
-_copied = Loop("shape.copies", "copied", 2 * _LEAST)
-_transposed = Loop("shape.copies", "transposed", 2 * _LEAST)
-_paired = Loop("shape.copies", "paired", 2 * _LEAST)
-_beside = Loop("shape.copies", "beside", 2 * _LEAST)
-_strung = Loop("shape.copies", "strung", 2 * _LEAST)
-_joined = Loop("shape.copies", "joined", 2 * _LEAST)
-_exchanged = Loop("shape.copies", "exchanged", 2 * _LEAST)
-_bordered = Loop("shape.copies", "bordered", 4 * _LEAST)
+_copied = Loop("shape.copies", "copied", 2 * LEAST_SHARED)
+_transposed = Loop("shape.copies", "transposed", 2 * LEAST_SHARED)
+_paired = Loop("shape.copies", "paired", 2 * LEAST_SHARED)
+_beside = Loop("shape.copies", "beside", 2 * LEAST_SHARED)
+_strung = Loop("shape.copies", "strung", 2 * LEAST_SHARED)
+_joined = Loop("shape.copies", "joined", 2 * LEAST_SHARED)
+_exchanged = Loop("shape.copies", "exchanged", 2 * LEAST_SHARED)
+_bordered = Loop("shape.copies", "bordered", 4 * LEAST_SHARED)
 
 
 def clone(self: np.ndarray, memory_format: Any) -> np.ndarray:
@@ -215,4 +224,4 @@ WHEN: dict[str, Callable[..., bool]] = {
     "constant_pad_nd": accepts_border,
     "contiguous": _accepts_contiguous,
 }
-LEAST: dict[str, int] = {"clone": _LEAST, "constant_pad_nd": 64, "contiguous": 16384}
+LEAST: dict[str, int] = {"clone": LEAST_SHARED, "constant_pad_nd": 64, "contiguous": 16384}
