@@ -26,7 +26,8 @@ _STORED: dict[DType, np.dtype] = {
     if hasattr(ml_dtypes, dtype.name)
 }
 _NUMPY |= _STORED
-DType._by_object.update({native: dtype for dtype, native in _STORED.items()})
+for _dtype, _native in _STORED.items():
+    DType._remember(_native, _dtype)
 _NAMES = {native: dtype.name for dtype, native in _NUMPY.items()}
 
 

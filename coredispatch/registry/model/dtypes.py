@@ -57,7 +57,9 @@ class DType:
     )
 
     _by_name: ClassVar[dict[str, DType]] = {}
-    _by_object: ClassVar[dict[Any, DType]] = {}
+    # By the type of the object first: dtypes of two libraries may have one hash, and warn where
+    # they are compared.
+    _by_object: ClassVar[dict[type, dict[Any, DType]]] = {}
 
     def __init__(self, name: str, kind: str, itemsize: int) -> None:
         self.name = name
@@ -104,9 +106,14 @@ class DType:
         if type(x) is DType:
             return x
         try:
-            return DType._by_object[x]
+            return DType._by_object[type(x)][x]
         except (KeyError, TypeError):
             return _lookup(x)
+
+    @staticmethod
+    def _remember(x: Any, dtype: DType) -> None:
+        """From now on ``x`` means ``dtype``; raises TypeError where it has no hash."""
+        DType._by_object.setdefault(type(x), {})[x] = dtype
 
 
 def _lookup(x: Any) -> DType:
@@ -125,7 +132,7 @@ def _lookup(x: Any) -> DType:
             fix="use one of " + ", ".join(d.name for d in ALL_DTYPES),
         )
     with suppress(TypeError):  # an unhashable spelling is resolved anew each time
-        DType._by_object[x] = found
+        DType._remember(x, found)
     return found
 
 
@@ -197,7 +204,8 @@ ALIASES: dict[str, DType] = {
 
 DType._by_name.update({d.name: d for d in (*ALL_DTYPES, *STORAGE_DTYPES)})
 DType._by_name.update(ALIASES)
-DType._by_object.update({bool: bool_, int: int64, float: float64, complex: complex128})
+for _number, _dtype in ((bool, bool_), (int, int64), (float, float64), (complex, complex128)):
+    DType._remember(_number, _dtype)
 
 _TO_REAL = {complex64: float32, complex128: float64}
 _default = [float32]
