@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
+from coredispatch.frontend.utils._pytree import tree_flatten
 from coredispatch.ops.support.samples import Make
 from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import canonicalized
@@ -110,16 +111,19 @@ class Contents:
         return repr(self.array)
 
 
-def state(value: Any) -> Any:
-    """Everything about a result that somebody could notice."""
+def state(value: Any, known: frozenset[int] | None = None) -> Any:
+    """Everything about a result that somebody could notice.
+
+    A base that is none of the ``known`` tensors was made by the call, anew in each.
+    """
     if isinstance(value, (list, tuple)):
-        return [type(value), *map(state, value)]
+        return [type(value), *(state(item, known) for item in value)]
     if not isinstance(value, cd.Tensor):
         return value
     link = value._view
     memory = Contents(value.raw)
     made_by = link and (
-        id(link.base),
+        id(link.base) if known is None or id(link.base) in known else "made",
         link.op.name,
         repr(link.args),
         link.version,
@@ -131,8 +135,10 @@ def state(value: Any) -> Any:
 
 def outcome(call: Callable[..., Any], *args: Any) -> Any:
     """The state of the result, or the text of the error."""
+    tensors = [x for x in tree_flatten(args)[0] if isinstance(x, cd.Tensor)]
+    bases = [x._view.base for x in tensors if x._view is not None]
     try:
-        return state(call(*args))
+        return state(call(*args), frozenset(map(id, [*tensors, *bases])))
     except RecursionError:
         raise
     except Exception as error:

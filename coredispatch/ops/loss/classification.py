@@ -457,13 +457,18 @@ def _logits_target_grad(
     return slope * _bce_scale(grad, input, weight, reduction)
 
 
-def _logits_weight_grad(grad: Any, input: Any, target: Any, reduction: Any, pos_weight: Any) -> Any:
+def _logits_weight_grad(
+    grad: Any, input: Any, target: Any, weight_shape: Any, reduction: Any, pos_weight: Any
+) -> Any:
     loss = binary_cross_entropy_with_logits(input, target, None, "none", pos_weight)
-    return loss * _bce_scale(grad, input, None, reduction)
+    return lazy.sum_to_size(loss * _bce_scale(grad, input, None, reduction), weight_shape)
 
 
-def _pos_weight_grad(grad: Any, input: Any, target: Any, weight: Any, reduction: Any) -> Any:
-    return -target * lazy.logsigmoid(input) * _bce_scale(grad, input, weight, reduction)
+def _pos_weight_grad(
+    grad: Any, input: Any, target: Any, weight: Any, reduction: Any, pos_weight_shape: Any
+) -> Any:
+    each = -target * lazy.logsigmoid(input) * _bce_scale(grad, input, weight, reduction)
+    return lazy.sum_to_size(each, pos_weight_shape)
 
 
 binary_cross_entropy_with_logits.vjp(

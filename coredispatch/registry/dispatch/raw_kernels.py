@@ -296,6 +296,8 @@ class RawEntry(Entry):
             return raws
         for position in self.op.lists:
             items = args[position]
+            if not isinstance(items, (list, tuple)):
+                HOOKS.check_types(self.op, args)  # a dict has a length, and no tensors in order
             if promotion == PROMOTE_NONE or not isinstance(items, (list, tuple)):
                 raws[position] = raw_items(items)
                 continue

@@ -71,7 +71,7 @@ def _split(shape: tuple[int, ...], index: tuple[Any, ...]) -> Parts:
                 return _parts.split(shape, index)
         elif type(item) is not slice or item != _ALL:
             return _parts.split(shape, index)
-    return None, index
+    return None, tuple(index)  # to NumPy a list is one index
 
 
 def _one_index(x: np.ndarray, index: np.ndarray) -> np.ndarray:
