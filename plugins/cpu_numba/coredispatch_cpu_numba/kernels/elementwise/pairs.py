@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import FLOATS, constant, is_like, may_write
+from coredispatch_cpu_numba.arrays import FLOATS, constant, may_write
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.kernels.elementwise.pointwise import accepts_two
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
@@ -29,7 +30,6 @@ _NAMES = {
 }
 #: so many elements of two equal arrays are one stretch
 _WIDTH = 256
-_EXACT = 2**53  # integers up to here are float64
 
 
 def _function(name: str, split: int) -> Callable[..., Any]:
@@ -63,31 +63,10 @@ def _function(name: str, split: int) -> Callable[..., Any]:
     return kernel
 
 
-def _accepts(least: int) -> Callable[..., bool]:
-    def accepts(self: Any, other: Any, *_: Any) -> bool:
-        if type(self) is not np.ndarray or self.size < least or self.dtype not in FLOATS:
-            return False
-        if not self.flags.c_contiguous:
-            return False
-        if type(other) is not np.ndarray:
-            return type(other) is float or (type(other) is int and -_EXACT <= other <= _EXACT)
-        if is_like(other, self):
-            return True
-        return bool(
-            other.ndim == 1
-            and other.size >= 16
-            and other.shape[0] == self.shape[-1]
-            and other.dtype == self.dtype
-            and other.flags.c_contiguous
-        )
-
-    return accepts
-
-
 KERNELS: dict[str, Callable[..., Any]] = {
     name: _function(name, split) for name, (_, split) in _NAMES.items()
 }
 WHEN: dict[str, Callable[..., bool]] = {
-    name: _accepts(least) for name, (least, _) in _NAMES.items()
+    name: accepts_two(least, True, FLOATS) for name, (least, _) in _NAMES.items()
 }
 LEAST: dict[str, int] = {name: least for name, (least, _) in _NAMES.items()}

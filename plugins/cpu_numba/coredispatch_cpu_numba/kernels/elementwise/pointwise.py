@@ -14,7 +14,7 @@ import numpy as np
 from coredispatch_cpu_numba.arrays import POINTWISE, is_dense, is_like, may_write
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["BINARY", "COMPARISON", "KERNELS", "LEAST", "UNARY", "WHEN"]
+__all__ = ["BINARY", "COMPARISON", "KERNELS", "LEAST", "UNARY", "WHEN", "accepts_two"]
 
 Kernel = Callable[..., Any]
 Predicate = Callable[..., bool]
@@ -159,11 +159,11 @@ def _binary(name: str, split: int, result: Any = None) -> Kernel:
 _EXACT = 2**53  # integers up to here are float64
 
 
-def _accepts_two(least: int, rows: bool) -> Predicate:
+def accepts_two(least: int, rows: bool, dtypes: Any = POINTWISE) -> Predicate:
     """Equal shapes, a number as second operand, or (``rows``) a row for each row of the first."""
 
     def accepts(self: Any, other: Any, *_: Any) -> bool:
-        if type(self) is not np.ndarray or self.size < least or self.dtype not in POINTWISE:
+        if type(self) is not np.ndarray or self.size < least or self.dtype not in dtypes:
             return False
         if not self.flags.c_contiguous:
             return False
@@ -290,12 +290,10 @@ for _name, (_least, _split) in UNARY.items():
     KERNELS[_name], WHEN[_name] = _unary(_name, _split), _accepts_one(_least)
 for _name, (_least, _split) in BINARY.items():
     KERNELS[_name] = _binary(_name, _split)
-    WHEN[_name] = (
-        _accepts_pair(_least) if _name.endswith("backward") else _accepts_two(_least, True)
-    )
+    WHEN[_name] = _accepts_pair(_least) if _name.endswith("backward") else accepts_two(_least, True)
 for _name, (_least, _split) in COMPARISON.items():
     KERNELS[_name] = _binary(_name, _split, np.bool_)
-    WHEN[_name] = _accepts_two(_least, False)
+    WHEN[_name] = accepts_two(_least, False)
 
 #: asked before any predicate: small calls must not pay for this pack
 LEAST: dict[str, int] = {
