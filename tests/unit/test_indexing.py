@@ -387,3 +387,19 @@ def test_writing_one_value_through_a_mask_reads_no_mask(values: Any) -> None:
         rule(x, (mask,), Unread(2, 4), False)  # two rows fit two places
     with pytest.raises(cd.DimError, match="does not fit"):
         rule(x, (Unread(2, dtype="bool"),), values, False)
+
+
+@pytest.mark.parametrize("size", [6, 300])
+def test_what_is_read_by_index_lies_in_order(size: int) -> None:
+    """NumPy keeps what is indexed outermost in memory; a view of other sizes would not fit."""
+    x = cd.arange(4 * 5 * size).reshape(4, 5, size)
+    i, j = cd.tensor([0, -1, 0]), cd.tensor([[1, 2, 3]])
+    for index in ((slice(None), i), (slice(None), slice(None), i), (slice(None), i, j)):
+        plain = tuple(np.asarray(item) if isinstance(item, cd.Tensor) else item for item in index)
+        found = x[index]
+        assert found.is_contiguous() and found.view(-1).shape == (found.numel(),)
+        np.testing.assert_array_equal(found.numpy(), x.numpy()[plain])
+    with pytest.raises(IndexError):
+        x[:, cd.tensor([5])]
+    with pytest.raises(IndexError):
+        cd.zeros(0, 0)[:, cd.tensor([3])]
