@@ -54,11 +54,9 @@ def gather_items(x: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
         if len(advanced) == 1:
             return _one_index(x, advanced[0])
         *before, last = advanced
-        if (
-            x.size and type(last) is np.ndarray and last.dtype.kind == "i"
-        ):  # of nothing it takes all
-            if all(type(item) is slice for item in before):
-                return x.take(last, len(before))
+        numbers = type(last) is np.ndarray and last.dtype.kind == "i"
+        if numbers and x.size and all(type(item) is slice for item in before):
+            return x.take(last, len(before))  # of an array of nothing it takes any number
         # NumPy keeps what was indexed outermost in memory, so that no view of other sizes fits.
         out = x[advanced]
         return out if out.flags.c_contiguous else out.copy()
