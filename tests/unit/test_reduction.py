@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -390,3 +391,15 @@ def test_moments_of_numbers_that_differ_little(name: str) -> None:
         found.append([t.numpy().astype(np.float64) for t in (moment.detach(), x.grad)])
     for single, double in zip(*found, strict=True):
         assert np.abs(single - double).max() < 1e-6 * np.abs(double).max()
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [2, 17, 257, 4097])
+def test_an_extreme_is_the_element_that_its_index_names(size: int, dtype: Any) -> None:
+    """The sign of a zero, too."""
+    for first in (0.0, -0.0):
+        x = cd.zeros(size, dtype=dtype)
+        x[0], x[1] = first, -first
+        for values, places in (x.max(0), x.min(0), x.max(0, keepdim=True)):
+            assert places.flatten().tolist() == [0]
+            assert values.signbit().flatten().tolist() == [x[0].signbit().item()]
