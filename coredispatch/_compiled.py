@@ -30,6 +30,7 @@ HOT_MODULES = (
     "coredispatch/registry/dispatch/masks.py",
     "coredispatch/registry/model/derivative.py",
     "coredispatch/registry/dispatch/dispatcher.py",
+    "coredispatch/registry/dispatch/promotions.py",
     "coredispatch/registry/dispatch/raw_kernels.py",
     "coredispatch/registry/dispatch/inplace_kernels.py",
     "coredispatch/registry/dispatch/boxed_kernels.py",

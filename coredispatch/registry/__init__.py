@@ -88,6 +88,7 @@ HOOKS.resolve = resolve.resolve
 HOOKS.load_plugins = loader.load_plugins
 HOOKS.fallback_target = fallback.target
 HOOKS.promoted = slow_path.promoted
+HOOKS.number = slow_path.number
 HOOKS.scalar = slow_path.scalar
 HOOKS.fitted = slow_path.fitted
 HOOKS.check_inplace = slow_path.check_inplace

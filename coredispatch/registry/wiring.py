@@ -66,6 +66,8 @@ class Hooks:
         # -- inside an entry ---------------------------------------------------------------
         # (entry, args) -> list of raw arguments in one dtype  [around.slow_path]
         self.promoted: Callable[..., list[Any]] = call
+        # (entry, position, number, dtype computed in) -> what the kernel sees  [around.slow_path]
+        self.number: Callable[..., Any] = call
         # (entry, position, argument) -> Python scalar  [around.slow_path]
         self.scalar: Callable[..., Any] = call
         # (dispatcher, position, args) -> number to be stored, or raises  [around.slow_path]

@@ -39,11 +39,18 @@ from coredispatch.registry.dispatch.dispatcher import (
 from coredispatch.registry.dispatch.inplace_kernels import InplaceEntry
 from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.promotions import NumberBeside, signature
 from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend, ContextKernel
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.dtypes import DType, Promotion, can_cast, scalar_dtype
+from coredispatch.registry.model.dtypes import (
+    DType,
+    Promotion,
+    can_cast,
+    default_dtype,
+    scalar_dtype,
+)
 from coredispatch.registry.model.errors import (
     ArgumentError,
     CoreDispatchError,
@@ -126,8 +133,7 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             same = not entry.tensor_flags[position] or dtype_of(argument) is dtype
             raws.append(argument.raw if same else cast(argument.raw, dtype))
         elif entry.tensor_flags[position] and argument is not None:
-            number = _number(op, position, argument, dtype)
-            raws.append(entry.wrap_output.backend.scalar(number, dtype))
+            raws.append(number(entry, position, argument, dtype))
         elif position in op.lists and isinstance(argument, (list, tuple)):
             raws.append(
                 type(argument)(
@@ -136,31 +142,56 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             )
         else:
             raws.append(argument)
-    if len(args) == 2 and isinstance(args[0], Value) and isinstance(args[1], Value):
-        _remember(entry, op.dtype_rule, args[0], args[1], dtype)
+    if len(args) == 2:
+        _remember(entry, op.dtype_rule, args, raws, dtype)
+    elif entry.simple:
+        known = signature(args)
+        if known is not None:
+            entry.signatures[known] = dtype
+            entry.cast, entry.cast_context = entry.wrap_output.caster()
     if all(not isinstance(args[p], Value) for p in op.tensors) and op.tensors:
         raise DTypeError("none of the tensor arguments is a tensor", fix="pass cd.tensor(...)")
     return raws
 
 
-def _remember(entry: RawEntry, rule: Promotion, a: Value, b: Value, dtype: DType) -> None:
-    """Save the next call of two tensors of these dtypes the way here, where nothing else counts.
+def _remember(
+    entry: RawEntry, rule: Promotion, args: tuple[Any, ...], raws: list[Any], dtype: DType
+) -> None:
+    """Save the next call of arguments like these two the way here, where nothing else counts.
 
-    What becomes of two integers in an operator of floating results is a setting.
+    What becomes of integers in an operator of floating results, and beside a float, is a setting.
     """
-    one, other = dtype_of(a), dtype_of(b)
     if not all(entry.tensor_flags) or rule.skip:
         return
-    if not rule.to_float or one.category > 1 or other.category > 1:
-        entry.promotions[one, other, not a.raw.shape, not b.raw.shape] = dtype
-        entry.cast, entry.cast_context = entry.wrap_output.caster()
+    a, b = args
+    if isinstance(a, Value) and isinstance(b, Value):
+        one, other = dtype_of(a), dtype_of(b)
+        if not rule.to_float or one.category > 1 or other.category > 1:
+            entry.promotions[one, other, not a.raw.shape, not b.raw.shape] = dtype
+    elif isinstance(a, Value) or isinstance(b, Value):
+        position = 1 if isinstance(a, Value) else 0
+        tensor, argument = args[1 - position], args[position]
+        kind = type(argument)
+        if kind not in (bool, int, float) or not entry.number_flags[position]:
+            return
+        own = dtype_of(tensor)
+        default = default_dtype() if own.category < 2 else None
+        found = NumberBeside(own, position, argument, raws[position], dtype, default)
+        entry.numbers[own, kind, position] = found
+    else:
+        return
+    entry.cast, entry.cast_context = entry.wrap_output.caster()
 
 
-def _number(op: Operator, position: int, argument: Any, dtype: DType) -> Any:
-    """The number that a kernel sees in a tensor's place."""
+def number(entry: RawEntry, position: int, argument: Any, dtype: DType) -> Any:
+    """What a kernel sees of a number in a tensor's place, where ``dtype`` is computed in."""
+    op = entry.op
+    assert isinstance(op, Operator)
     if position in op.fits:
-        return stored(argument, dtype, op.schema.params[position].name)
-    return operand(argument, dtype)
+        value = stored(argument, dtype, op.schema.params[position].name)
+    else:
+        value = operand(argument, dtype)
+    return entry.wrap_output.backend.scalar(value, dtype)
 
 
 def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:

@@ -15,6 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     check_view,
     is_short,
 )
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.model.dtypes import DType, int64
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
@@ -170,12 +171,16 @@ class InplaceEntry(Entry):
                 if (dtype_of(b) if b._dtype is None else b._dtype) is not dtype:
                     return False
                 b = b.raw
-            elif not (
-                (type(b) is float or type(b) is int)
-                and self.number_flags[1]
-                and (dtype in self.weak or (dtype in self.whole and is_short(b)))
-            ):
+            elif not ((type(b) is float or type(b) is int) and self.number_flags[1]):
                 return False
+            elif not (dtype in self.weak or (dtype in self.whole and is_short(b))):
+                inner = self.inner
+                if not isinstance(inner, RawEntry) or not inner.numbers:
+                    return False
+                beside = inner.beside(dtype, 1, b)
+                if beside is None or beside.common is not dtype:
+                    return False
+                b = beside.raw
         raw = target.raw
         kernel_context = self.kernel_context
         if kernel_context is None:

@@ -18,7 +18,8 @@ from coredispatch.registry.dispatch.dispatcher import (
     enter,
     is_short,
 )
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.dispatch.promotions import Agreement, NumberBeside, signature
+from coredispatch.registry.model.dtypes import DType, default_dtype
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import (
     FastAllocation,
@@ -29,15 +30,6 @@ from coredispatch.registry.model.value import (
     storage_of,
 )
 from coredispatch.registry.wiring import HOOKS
-
-
-class Agreement:
-    """What two tensors that have dimensions compute in, by their dtypes."""
-
-    def __init__(self, one: DType, other: DType, common: DType) -> None:
-        self.one: DType = one
-        self.other: DType = other
-        self.common: DType = common
 
 
 class RawEntry(Entry):
@@ -69,6 +61,12 @@ class RawEntry(Entry):
         # each tensor has no dimensions
         self.promotions: dict[Any, DType] = {}
         self.recent: Agreement | None = None  # what was found there last
+        # Of a tensor and a number: the same by the tensor's dtype, the number's type and position
+        self.numbers: dict[Any, NumberBeside] = {}
+        self.recent_number: NumberBeside | None = None
+        # Of three arguments and more: the same by what `signature` says, and by position
+        self.signatures: dict[Any, DType] = {}
+        self.beside_more: dict[int, NumberBeside] = {}
         self.cast: Any = None  # (array, dtype) -> array, once there are such
         self.cast_context: KernelContext | None = None
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor to be promoted
@@ -161,6 +159,12 @@ class RawEntry(Entry):
                 ):
                     dtype = dtype_of(a) if a._dtype is None else a._dtype
                     direct = dtype in entry.weak or (dtype in entry.whole and is_short(b))
+                    if not direct and entry.numbers:
+                        beside = entry.beside(dtype, 1, b)
+                        if beside is not None:
+                            direct = True
+                            left = entry.converted(a, dtype, beside.common)
+                            right = beside.raw
             if direct:
                 kernel_context = entry.kernel_context
                 if kernel_context is None:
@@ -214,7 +218,8 @@ class RawEntry(Entry):
 
     def compute(self, args: tuple[Any, ...]) -> Any:
         """The kernel's raw result for any number and kind of arguments."""
-        otherwise = self.otherwise
+        entry: RawEntry = self
+        otherwise = entry.otherwise
         if self.alone:
             first = args[0]
             if isinstance(first, Value):
@@ -228,23 +233,26 @@ class RawEntry(Entry):
                 if out is NotImplemented and otherwise is not None:
                     return otherwise.compute(args)
                 return out
+        # What one kernel rejects, the next one gets as it is: all serve one operator and backend.
         raws = self.unwrap(args)
-        if self.least and otherwise is not None and self.small(raws):
-            return otherwise.compute(args)
         n = len(raws)
-        if self.kernel_context is not None:
-            out = self.kernel_context.call(self.fn, raws)
-        elif n == 2:
-            out = self.fn(raws[0], raws[1])
-        elif n == 3:
-            out = self.fn(raws[0], raws[1], raws[2])
-        elif n == 4:
-            out = self.fn(raws[0], raws[1], raws[2], raws[3])
-        else:
-            out = self.fn(*raws)
-        if out is NotImplemented and otherwise is not None:
-            return otherwise.compute(args)
-        return out
+        while True:
+            if entry.least and otherwise is not None and entry.small(raws):
+                out = NotImplemented
+            elif entry.kernel_context is not None:
+                out = entry.kernel_context.call(entry.fn, raws)
+            elif n == 2:
+                out = entry.fn(raws[0], raws[1])
+            elif n == 3:
+                out = entry.fn(raws[0], raws[1], raws[2])
+            elif n == 4:
+                out = entry.fn(raws[0], raws[1], raws[2], raws[3])
+            else:
+                out = entry.fn(*raws)
+            if out is not NotImplemented or otherwise is None:
+                return out
+            entry = otherwise
+            otherwise = entry.otherwise
 
     def small(self, raws: list[Any]) -> bool:
         """Whether the call has fewer elements than the kernel takes."""
@@ -337,15 +345,66 @@ class RawEntry(Entry):
             self.recent = Agreement(one, other, known)
         return known
 
+    def beside(self, dtype: DType, position: int, number: Any) -> NumberBeside | None:
+        """How a number stands beside a tensor of ``dtype``, where an earlier call found it."""
+        recent = self.recent_number
+        if recent is None or number is not recent.number or dtype is not recent.dtype:
+            recent = None
+        elif position != recent.position or recent.default not in (None, default_dtype()):
+            recent = None
+        if recent is None:
+            known = self.numbers.get((dtype, type(number), position))
+            if known is None or known.default not in (None, default_dtype()):
+                return None
+            raw = HOOKS.number(self, position, number, known.common)
+            recent = NumberBeside(dtype, position, number, raw, known.common, known.default)
+            self.recent_number = recent
+        return recent
+
     def promoted(self, args: tuple[Any, ...]) -> list[Any]:
-        if len(args) == 2 and self.promotions:
+        if len(args) == 2:
             a, b = args
-            if isinstance(a, Value) and isinstance(b, Value):
-                one, other = dtype_of(a), dtype_of(b)
-                known = self.agreed(one, other, a.raw, b.raw)
-                if known is not None:
-                    return [self.converted(a, one, known), self.converted(b, other, known)]
+            if not isinstance(a, Value):
+                if isinstance(b, Value) and self.numbers:
+                    other = dtype_of(b)
+                    beside = self.beside(other, 0, a)
+                    if beside is not None:
+                        return [beside.raw, self.converted(b, other, beside.common)]
+            elif isinstance(b, Value):
+                if self.promotions:
+                    one, other = dtype_of(a), dtype_of(b)
+                    known = self.agreed(one, other, a.raw, b.raw)
+                    if known is not None:
+                        return [self.converted(a, one, known), self.converted(b, other, known)]
+            elif self.numbers:
+                one = dtype_of(a)
+                beside = self.beside(one, 1, b)
+                if beside is not None:
+                    return [self.converted(a, one, beside.common), beside.raw]
+        elif self.signatures:
+            known = self.signatures.get(signature(args))
+            if known is not None:
+                return self.recalled(args, known)
         raws: list[Any] = HOOKS.promoted(self, args)
+        return raws
+
+    def recalled(self, args: tuple[Any, ...], common: DType) -> list[Any]:
+        """Raw arguments in the dtype that arguments like these were computed in before."""
+        raws: list[Any] = []
+        position = 0
+        for argument in args:
+            if argument is None or not self.tensor_flags[position]:
+                raws.append(argument.raw if isinstance(argument, Value) else argument)
+            elif isinstance(argument, Value):
+                raws.append(self.converted(argument, dtype_of(argument), common))
+            else:
+                beside = self.beside_more.get(position)
+                if beside is None or beside.number is not argument or beside.common is not common:
+                    raw = HOOKS.number(self, position, argument, common)
+                    beside = NumberBeside(common, position, argument, raw, common, None)
+                    self.beside_more[position] = beside
+                raws.append(beside.raw)
+            position += 1
         return raws
 
     def converted(self, value: Value, dtype: DType, wanted: DType) -> Any:

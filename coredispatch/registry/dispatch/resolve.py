@@ -255,7 +255,7 @@ def _promotion(entry: Any, op: Operator) -> None:
 def _whole(op: Operator, backend: Backend) -> frozenset[DType]:
     """The dtypes of tensors beside which an int may stand as it is."""
     rule = op.dtype_rule
-    if not isinstance(rule, Promotion) or rule.to_float or op.fits:
+    if not isinstance(rule, Promotion) or rule.to_float:
         return frozenset()
     taken = WHOLE if op.taken is None else WHOLE & op.taken
     # Where the library has another dtype for numbers, the backend makes something else of them.
