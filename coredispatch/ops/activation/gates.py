@@ -27,6 +27,7 @@ from coredispatch.ops.elementwise import (
 from coredispatch.ops.elementwise.approximation import elementwise, in_float64
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
@@ -322,6 +323,12 @@ def hardshrink_backward(grad: Tensor, self: Tensor, lambd: float) -> Tensor:
     """``grad`` where the magnitude of ``self`` exceeds ``lambd``, else 0."""
     grad, self = common(promote, grad, self)
     return comparison.where(comparison.le(magnitude.abs(self), lambd), 0, grad)
+
+
+hardshrink_backward.vjp(
+    grad=lambda grad, self, lambd: hardshrink_backward(grad, self, lambd),
+    self=lambda grad: lazy.zeros_like(grad),
+)
 
 
 @composite(

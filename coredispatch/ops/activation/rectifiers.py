@@ -291,6 +291,12 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
     return comparison.where(outside, 0, grad)
 
 
+hardtanh_backward.vjp(
+    grad=lambda grad, self, min_val, max_val: hardtanh_backward(grad, self, min_val, max_val),
+    self=lambda grad: lazy.zeros_like(grad),
+)
+
+
 def _prelu_shape(self: Any, weight: Any) -> tuple[int, ...]:
     if len(weight.shape) > 1:
         raise ShapeError(
@@ -333,7 +339,42 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
         weight = lazy.reshape(weight, (weight.numel(), *(1 for _ in self.shape[2:])))
     elif weight.ndim:
         weight = lazy.reshape(weight, ())
+    return prelu_kernel(self, weight)
+
+
+@composite(**backward_metadata())
+def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
+    """:func:`prelu` of a ``weight`` that broadcasts."""
+    self, weight = common(promote, self, weight)
     return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
+
+
+prelu_kernel.vjp(
+    self=lambda grad, self, weight: prelu_kernel_backward(grad, self, weight),
+    weight=lambda grad, self: comparison.where(comparison.gt(self, 0), 0, mul(grad, self)),
+)
+
+
+@composite(
+    **backward_metadata(
+        lambda make: (Sample(make(s), make(s), make(s)) for s in ((), (17,), (3, 5)))
+    )
+)
+def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> Tensor:
+    """``grad_output`` where ``self > 0``, else ``weight * grad_output``."""
+    grad_output, self, weight = common(promote, grad_output, self, weight)
+    return comparison.where(comparison.gt(self, 0), grad_output, mul(grad_output, weight))
+
+
+# At 0 PyTorch's second derivative takes the slope 1, and its first one ``weight``. Both are
+# ``weight`` here, so that they agree.
+prelu_kernel_backward.vjp(
+    grad_output=lambda grad, self, weight: prelu_kernel_backward(grad, self, weight),
+    self=lambda grad: lazy.zeros_like(grad),
+    weight=lambda grad, grad_output, self: comparison.where(
+        comparison.gt(self, 0), 0, mul(grad, grad_output)
+    ),
+)
 
 
 def _rrelu_samples(make: Any) -> Any:
@@ -363,10 +404,9 @@ def rrelu(
         raise ArgumentError(
             f"lower={lower} must not be above upper={upper}", fix="swap lower and upper"
         )
-    slope: Any = (lower + upper) / 2
-    if training:
-        slope = add(mul(lazy.rand_like(self), upper - lower), lower)
-    return comparison.where(comparison.gt(self, 0), self, mul(self, slope))
+    if not training:
+        return leaky_relu(self, (lower + upper) / 2)
+    return prelu_kernel(self, add(mul(lazy.rand_like(self), upper - lower), lower))
 
 
 @rrelu.overload

@@ -187,6 +187,33 @@ def max_pool_backward(
     return _scattered(grad_output, indices, input.shape, len(kernel_size))
 
 
+def _max_pool_backward_grad(
+    grad: Any,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any,
+) -> Any:
+    _, indices = max_pool_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+    return _gathered(grad, indices, len(kernel_size))
+
+
+def _gathered(values: Tensor, indices: Tensor, n: int) -> Tensor:
+    """The elements of ``values`` at flat positions in its last ``n`` dimensions."""
+    lead = values.shape[:-n]
+    flat = values.reshape(*lead, prod(values.shape[-n:]))
+    taken = flat.gather(-1, indices.reshape(*lead, prod(indices.shape[-n:])))
+    return taken.reshape(indices.shape)
+
+
+max_pool_backward.vjp(
+    grad_output=_max_pool_backward_grad,
+    input=lambda grad: lazy.zeros_like(grad),
+)
+
+
 # ---- average ----------------------------------------------------------------------------------
 
 

@@ -23,7 +23,8 @@ hardtanh_backward heaviside hypot
 i0 i0e i1 i1e imag isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le leaky_relu
 leaky_relu_backward lerp lgamma log log10 log1p log2 log_ndtr logaddexp logaddexp2 logical_and
 logical_not logical_or logical_xor logit logsigmoid lt masked_fill maximum minimum mish
-mish_backward mul nan_to_num ndtr ndtri ne neg nextafter polar polygamma positive pow rad2deg real
+mish_backward mul nan_to_num ndtr ndtri ne neg nextafter polar polygamma positive pow prelu_kernel
+prelu_kernel_backward rad2deg real
 reciprocal relu relu6 remainder resolve_conj round rsqrt rsub selu sgn sigmoid sigmoid_backward sign
 signbit silu silu_backward sin sinc sinh softplus softplus_backward softshrink softsign sqrt square
 sub tan tanh tanh_backward tanhshrink threshold threshold_backward to_dtype trunc trunc_divide where
