@@ -65,13 +65,30 @@ def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
     )
 )
 def elu_backward(
-    grad: Tensor, self: Tensor, alpha: float, scale: float, input_scale: float
+    grad_output: Tensor, self: Tensor, alpha: float, scale: float, input_scale: float
 ) -> Tensor:
     """Gradient of ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``."""
-    grad, self = common(promote, grad, self)
+    grad_output, self = common(promote, grad_output, self)
     below = exponential.exp(mul(magnitude.clamp(self, None, 0), input_scale))
     slope = mul(below, alpha * scale * input_scale)
-    return mul(grad, comparison.where(comparison.gt(self, 0), scale, slope))
+    return mul(grad_output, comparison.where(comparison.gt(self, 0), scale, slope))
+
+
+def _elu_second(
+    grad: Any, grad_output: Any, self: Any, alpha: float, scale: float, input_scale: float
+) -> Any:
+    """The slope of the slope: 0 from 0 on, as in PyTorch."""
+    product = mul(mul(grad, grad_output), input_scale)
+    second = elu_backward(product, self, alpha, scale, input_scale)
+    return comparison.where(comparison.lt(self, 0), second, 0)
+
+
+elu_backward.vjp(
+    grad_output=lambda grad, self, alpha, scale, input_scale: elu_backward(
+        grad, self, alpha, scale, input_scale
+    ),
+    self=_elu_second,
+)
 
 
 _SELU_ALPHA = 1.6732632423543772848170429916717

@@ -137,9 +137,10 @@ xlogy.vjp(
 
 
 def _log_factor(x: Any, y: Any) -> Any:
-    """``log(y)``, and 0 where ``x`` is 0 and the logarithm not a number."""
+    """``log(y)``, and 0 where ``x`` is 0 and the logarithm infinite or not a number."""
     if not isinstance(y, Value):
-        return log(filled(x, (), y))
+        factor = log(filled(x, (), y))
+        return factor if y > 0 else comparison.where(comparison.eq(x, 0), 0, factor)
     dead = comparison.logical_and(comparison.eq(x, 0), comparison.le(y, 0))
     return comparison.where(dead, 0, log(y))
 
@@ -168,9 +169,10 @@ xlog1py.vjp(
 
 
 def _log1p_factor(x: Any, y: Any) -> Any:
-    """``log1p(y)``, and 0 where ``x`` is 0 and the logarithm not a number."""
+    """``log1p(y)``, and 0 where ``x`` is 0 and the logarithm infinite or not a number."""
     if not isinstance(y, Value):
-        return log1p(filled(x, (), y))
+        factor = log1p(filled(x, (), y))
+        return factor if y > -1 else comparison.where(comparison.eq(x, 0), 0, factor)
     dead = comparison.logical_and(comparison.eq(x, 0), comparison.le(y, -1))
     return comparison.where(dead, 0, log1p(y))
 

@@ -20,6 +20,7 @@ from coredispatch.ops.elementwise.approximation import (
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import spacing_at_one
 from coredispatch.registry import composite
 
 #: Chebyshev coefficients of ``exp(-x) * I(x) * sqrt(x)`` in ``16 / x - 1``, by order, from 60
@@ -98,9 +99,14 @@ def i1(self: Tensor) -> Tensor:
     return in_float64(lambda x: mul(_bessel(x, 1), exponential.exp(magnitude.abs(x))), self)
 
 
+def _tiny(x: Any) -> Any:
+    """Where ``I1(x) / x`` is 1/2: the quotient of what is rounded to few bits is not."""
+    return comparison.le(magnitude.abs(x), spacing_at_one(x))
+
+
 @i1.vjp
 def _(grad, self, out):
-    zero = comparison.eq(self, 0)
+    zero = _tiny(self)
     ratio = div(out, comparison.where(zero, 1, self))
     return mul(grad, comparison.where(zero, 0.5, sub(i0(self), ratio)))
 
@@ -113,7 +119,7 @@ def i1e(self: Tensor) -> Tensor:
 
 @i1e.vjp
 def _(grad, self, out):
-    zero = comparison.eq(self, 0)
+    zero = _tiny(self)
     ratio = div(out, comparison.where(zero, 1, self))
     slope = sub(i0e(self), add(ratio, mul(magnitude.sign(self), out)))
     return mul(grad, comparison.where(zero, 0.5, slope))

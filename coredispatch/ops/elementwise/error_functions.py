@@ -22,6 +22,7 @@ from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import spacing_at_one
 from coredispatch.registry import composite
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -168,7 +169,13 @@ def erfcx(self: Tensor) -> Tensor:
 
 @erfcx.vjp
 def _(grad, self, out):
-    return mul(grad, sub(mul(mul(self, out), 2), 2 / math.sqrt(math.pi)))
+    slope = sub(mul(mul(self, out), 2), 2 / math.sqrt(math.pi))
+    # Far out the difference is rounding alone, and -sqrt(pi) * out**2 its leading term (DLMF
+    # 7.12.1). From here on that is the closer one. PyTorch has the difference everywhere.
+    far = comparison.gt(self, (4 * spacing_at_one(self)) ** -0.25)
+    small = comparison.where(far, out, 0)  # below, the square may overflow
+    leading = mul(mul(small, small), -math.sqrt(math.pi))
+    return mul(grad, comparison.where(far, leading, slope))
 
 
 def _quantile64(q: Any, tail: Any) -> Any:

@@ -99,10 +99,9 @@ def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
         slope = base if exponent == 2 else pow(base, exponent - 1)
         return mul(grad, adjoint(mul(slope, exponent)))
     slope = mul(pow(base, sub(exponent, 1)), exponent)
-    # 0 * 0**-1 is NaN, but x**0 is constant.
-    flat = comparison.eq(exponent, 0)
-    if isinstance(base, Value):
-        flat = comparison.logical_and(flat, comparison.eq(base, 0))
+    # 0 * x**-1 is NaN where x**-1 is none or overflows, but x**0 is constant. Elsewhere the
+    # formula stays, for its derivative by the exponent.
+    flat = comparison.logical_and(comparison.eq(exponent, 0), comparison.ne(slope, slope))
     return comparison.where(flat, 0, mul(grad, adjoint(slope)))
 
 

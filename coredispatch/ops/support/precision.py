@@ -9,9 +9,16 @@ from coredispatch.ops.support.annotations import Tensor
 from coredispatch.registry.around.devices import backend_of_device
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType, float32, float64
-from coredispatch.registry.model.value import Value
+from coredispatch.registry.model.value import Value, dtype_of
 
-__all__ = ["narrow", "of_bits", "terms_of", "wide", "widest"]
+__all__ = ["narrow", "of_bits", "spacing_at_one", "terms_of", "wide", "widest"]
+
+_SPACING = {"float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def spacing_at_one(x: Tensor) -> float:
+    """The distance from 1 to the next number of the tensor's dtype."""
+    return _SPACING.get(dtype_of(x).to_real().name, 2.0**-23)
 
 
 def wide(x: Tensor) -> Tensor:
