@@ -381,8 +381,8 @@ def _shares(
         own = mine = _alike(self, out)
     if not include_self:
         own = scatter(own, dim, index, 0)
-    count = scatter_add(own, dim, index, theirs)
-    return grad / lazy.clamp(count, 1), mine
+    # An extremum that is NaN equals none of its values: the count is 0, and their gradients NaN.
+    return grad / scatter_add(own, dim, index, theirs), mine
 
 
 def _product_grads(grad: Any, self: Any, d: int, index: Any, src: Any, include_self: bool) -> Any:

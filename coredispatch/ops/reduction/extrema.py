@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import nan
 from typing import Any
 
 import numpy as np
 
 from coredispatch.ops.elementwise import comparison, magnitude
+from coredispatch.ops.elementwise.arithmetic import mul
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.sorting import picked
-from coredispatch.ops.reduction.sums import reduction_reference, spread, sum
+from coredispatch.ops.reduction.sums import kept_shape, reduction_reference, sum
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import (
     exact,
@@ -48,13 +51,28 @@ def _require_elements(shape: Any, dim: Any) -> None:
 
 
 def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
-    """The gradient shared evenly among the elements that attain the extremum: NaN is one."""
-    shape = x.shape
-    mask = comparison.eq(x, spread(out, shape, dim, keepdim))
-    if x.dtype.is_floating_point:  # where there is a NaN, the extremum is NaN, which equals nothing
-        mask = comparison.logical_or(mask, comparison.isnan(x))
-    share = div(grad, sum(mask, dim, keepdim))
-    return comparison.where(mask, spread(share, shape, dim, keepdim), 0)
+    """The gradient shared evenly among the elements that attain the extremum.
+
+    Among none where there is a NaN: its extremum is NaN, which equals nothing, and the gradients
+    are NaN.
+    """
+    if x.ndim and not keepdim:
+        kept = kept_shape(x.shape, dim)
+        out, grad = lazy.reshape(out, kept), lazy.reshape(grad, kept)
+    mask = comparison.eq(x, out)
+    share = div(grad, sum(mask, dim, True))
+    return comparison.where(mask, share, mul(share, 0))
+
+
+def attained(grad: Any, out: Any, x: Any, nan_wins: bool = True) -> Any:
+    """The gradient of one element of all, shared evenly among those that equal it: NaN does NaN."""
+    mask = comparison.eq(x, out)
+    if x.dtype.is_floating_point:
+        missing = comparison.isnan(x)
+        if not nan_wins:
+            missing = comparison.logical_and(missing, comparison.isnan(out))
+        mask = comparison.logical_or(mask, missing)
+    return comparison.where(mask, div(grad, sum(mask)), 0)
 
 
 @primitive(
@@ -69,6 +87,7 @@ def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
 def amax(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
     """Largest element over ``dim``; NaN wins. Equal largest elements share the gradient evenly.
 
+    The gradients of what holds NaN are NaN; those of :func:`max` go to the elements that are NaN.
     Raises ``DimError`` for an empty dimension.
     """
 
@@ -79,6 +98,7 @@ def _(grad, out, self, dim, keepdim):
 
 
 amax.edge("ties share", [1.0, 3.0, 3.0], gradient=[0.0, 0.5, 0.5])
+amax.edge("NaN at NaN", [1.0, nan], gradient=[nan, nan])
 
 
 @primitive(
@@ -93,6 +113,7 @@ amax.edge("ties share", [1.0, 3.0, 3.0], gradient=[0.0, 0.5, 0.5])
 def amin(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
     """Smallest element over ``dim``; NaN wins. Equal smallest elements share the gradient evenly.
 
+    The gradients of what holds NaN are NaN; those of :func:`min` go to the elements that are NaN.
     Raises ``DimError`` for an empty dimension.
     """
 
@@ -103,6 +124,7 @@ def _(grad, out, self, dim, keepdim):
 
 
 amin.edge("ties share", [1.0, 1.0, 3.0], gradient=[0.5, 0.5, 0.0])
+amin.edge("NaN at NaN", [1.0, nan], gradient=[nan, nan])
 
 
 def _one_dim(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
@@ -192,6 +214,14 @@ def max(self: Tensor) -> Tensor:
     return amax(self)
 
 
+@max.vjp
+def _(grad, out, self):
+    return attained(grad, out, self)
+
+
+max.edge("NaN shares", [1.0, nan, nan], gradient=[0.0, 0.5, 0.5])
+
+
 @max.overload
 def _(self: Tensor, other: Tensor) -> Tensor:
     return magnitude.maximum(self, other)
@@ -210,6 +240,14 @@ def min(self: Tensor) -> Tensor:
     ``min(self, other)`` is :func:`minimum`.
     """
     return amin(self)
+
+
+@min.vjp
+def _(grad, out, self):
+    return attained(grad, out, self)
+
+
+min.edge("NaN shares", [1.0, nan, nan], gradient=[0.0, 0.5, 0.5])
 
 
 @min.overload

@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.ops.elementwise import comparison, rounding
 from coredispatch.ops.elementwise.arithmetic import mul, sub
-from coredispatch.ops.reduction.extrema import argmax
+from coredispatch.ops.reduction.extrema import argmax, attained
 from coredispatch.ops.reduction.sorting import SINGLE, argsort, picked, single_shapes, sort
 from coredispatch.ops.reduction.sums import any, sum
 from coredispatch.ops.support import lazy
@@ -98,10 +98,20 @@ def median(self: Tensor) -> Tensor:
 
     ``median(self, dim, keepdim=False)`` gives the named tuple (values, indices). Raises
     ``DimError`` for no elements in a dim; without one the result is NaN, or as PyTorch's integers.
+    Equal elements share the gradient evenly; along a dim it goes to the one of the index.
     """
     if self.numel() == 0:
         return _of_nothing(self)
     return median_dim(lazy.reshape(self, (-1,)), 0)[0]
+
+
+@median.vjp
+def _(grad, out, self):
+    return attained(grad, out, self)
+
+
+median.edge("ties share", [1.0, 2.0, 2.0], gradient=[0.0, 0.5, 0.5])
+median.edge("NaN shares", [1.0, math.nan, math.nan], gradient=[0.0, 0.5, 0.5])
 
 
 @median.overload
@@ -115,6 +125,14 @@ def nanmedian(self: Tensor) -> Tensor:
     if self.numel() == 0:
         return _of_nothing(self)
     return nanmedian_dim(lazy.reshape(self, (-1,)), 0)[0]
+
+
+@nanmedian.vjp
+def _(grad, out, self):
+    return attained(grad, out, self, nan_wins=False)
+
+
+nanmedian.edge("ties share", [1.0, 2.0, math.nan, 2.0], gradient=[0.0, 0.5, 0.0, 0.5])
 
 
 @nanmedian.overload

@@ -87,13 +87,26 @@ def sides(
     if not _continuous([results for _, results in found]):
         return  # a result that jumps has no derivative there
     at, up, down = (np.array(gradients[number]) for gradients, _ in found)
-    for spot in np.argwhere(_jumps(at, up, down))[:spots]:
+    one_of_several = _shared(moved[0].args[place], found[0][1])
+    for spot in np.argwhere(_jumps(at, up, down) & ~one_of_several)[:spots]:
         # Others that moved with it may have turned it off on both sides: alone it must not jump.
         alone = [_moved_alone(moved, place, tuple(spot), side) for side in (1, 2)]
         again = [_gradients(context, s, incoming) for s in alone]
         if None not in again:
             up[tuple(spot)], down[tuple(spot)] = (g[0][number][tuple(spot)] for g in again)
+    at = np.where(one_of_several, (up + down) / 2, at)
     _expect_no_jump(context, number, at, up, down)
+
+
+def _shared(array: Any, results: list[Any]) -> Any:
+    """Which elements are the one result, as others are: they share its gradient.
+
+    Each alone may move and leave the result to the others, as at a median.
+    """
+    if len(results) != 1 or results[0].shape != ():
+        return np.zeros(np.shape(array), bool)
+    same = np.asarray(array) == results[0]
+    return same & (same.sum() > 1)
 
 
 def _moved_alone(moved: list[Any], place: int, spot: tuple[int, ...], side: int) -> Any:
