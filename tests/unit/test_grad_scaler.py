@@ -178,3 +178,35 @@ def test_steps_that_overflow_are_pytorchs(name: str) -> None:
         parameter, _, state = _trained(cd, name, overflows, fused)
         assert parameter == pytest.approx(wanted[0], rel=1e-4, abs=1e-6)
         assert state == wanted[2]
+
+
+@pytest.mark.parametrize("inverse", [0.25, cd.tensor(0.25)], ids=["number", "tensor"])
+def test_a_list_is_unscaled_and_looked_at_by_one_operator(inverse: Any) -> None:
+    given = [cd.full((3,), 8.0), cd.full((2, 2), 4.0, dtype=cd.float64), cd.tensor(2.0)]
+    found = cd.zeros(())
+    cd.ops.unscale_each(given, found, inverse)
+    assert [x.flatten()[0].item() for x in given] == [2.0, 1.0, 0.5] and found.item() == 0
+    given[1][0, 1] = -math.inf
+    cd.ops.unscale_each(given, found, inverse)
+    assert found.item() == 1 and given[0].tolist() == [0.5] * 3
+    cd.ops.unscale_each(given[:1], found, inverse)
+    assert found.item() == 1  # it stays raised
+
+
+def test_a_mode_sees_the_operators_of_each_gradient() -> None:
+    from coredispatch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    gradients, found = [cd.ones(2), cd.tensor([1.0, math.nan])], cd.zeros(())
+    with Seen():
+        cd._amp_foreach_non_finite_check_and_unscale_(gradients, found, cd.tensor(0.5))
+    assert found.item() == 1 and gradients[0].tolist() == [0.5, 0.5]
+    assert len([name for name in seen if "mul" in name]) == 2

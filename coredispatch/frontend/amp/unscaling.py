@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.tensor_lists import are_alike
 from coredispatch.plugin import Tensor, no_grad, operator
 
 __all__ = ["check_and_unscale_"]
+
+_unscale_each = operator("unscale_each")
 
 
 def check_and_unscale_(tensors: Any, found_inf: Tensor, inv_scale: Any) -> None:
@@ -14,9 +17,9 @@ def check_and_unscale_(tensors: Any, found_inf: Tensor, inv_scale: Any) -> None:
 
     All are on the device of ``found_inf``, a tensor without dimensions, and no value is read.
     """
+    flags = [found_inf, inv_scale] if isinstance(inv_scale, Tensor) else [found_inf]
     with no_grad():
-        finite = [x.isfinite().all() for x in tensors]
-        every: Any = operator("stack")(finite).all() if len(finite) > 1 else finite[0]
-        found_inf.copy_(operator("maximum")(found_inf, 1 - every.to(found_inf.dtype)))
-        for x in tensors:
-            x.mul_(inv_scale.to(x.dtype) if isinstance(inv_scale, Tensor) else inv_scale)
+        if are_alike(_unscale_each, [*tensors, *flags]):
+            _unscale_each(tensors, found_inf, inv_scale)
+        else:  # layers and modes see the operators of each tensor
+            _unscale_each.decomposition(tensors, found_inf, inv_scale)

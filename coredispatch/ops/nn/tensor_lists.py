@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 
@@ -100,3 +100,26 @@ def clip_each(tensors: list[Tensor], norm: Tensor, max_norm: float) -> None:
     factor: Any = (max_norm / (norm + 1e-6)).clamp_max(1.0)
     for x in tensors:
         x.mul_(factor.to(x.device).to(x.dtype))
+
+
+def _unscalings(make: Any) -> Iterator[Sample]:
+    for sizes in (_SIZES, _SIZES[:1]):
+        for inverse in (0.5, make.positive(())):
+            yield Sample([make(size) for size in sizes], make.positive(()), inverse)
+    yield Sample([make((5,)), make((3,)) * math.inf], make.positive(()), 0.5)
+
+
+@composite(samples=_unscalings, mutates=("tensors", "found_inf"), **_METADATA)
+def unscale_each(tensors: list[Tensor], found_inf: Tensor, inv_scale: Tensor | Scalar) -> None:
+    """Each tensor in place times ``inv_scale``; ``found_inf`` becomes 1 where one is not finite.
+
+    ``found_inf`` has no dimensions; it stays as it is where all are finite. ``inv_scale`` is a
+    number or a tensor without dimensions. Micikevicius et al., Mixed Precision Training, 2018.
+    """
+    if not tensors:
+        return
+    finite: Any = [x.isfinite().all() for x in tensors]
+    every: Any = lazy.stack(finite).all() if len(finite) > 1 else finite[0]
+    found_inf.copy_(lazy.where(every, found_inf, lazy.ones_like(found_inf)))
+    for x in tensors:
+        x.mul_(inv_scale.to(x.dtype) if hasattr(inv_scale, "dtype") else inv_scale)

@@ -125,6 +125,24 @@ def test_norms_and_clipping(sizes: Any, dtype: Any) -> None:
         np.testing.assert_allclose(x * (2.0 + 1e-6) / 0.5, was, 8 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [SIZES, SIZES[:4]])
+def test_unscaling_of_lists(sizes: Any, dtype: Any) -> None:
+    arrays = [drawn("a", size, dtype) for size in sizes]
+    before, found = [x.copy() for x in arrays], np.zeros((), np.float32)
+    assert KERNELS["unscale_each"](arrays, found, 0.25) is None
+    assert found == 0
+    for x, was in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(x, was * dtype(0.25))
+    for value in (np.nan, np.inf, -np.inf):
+        for row in (0, 1, len(sizes) - 2):
+            damaged, found = [x.copy() for x in before], np.zeros((), np.float32)
+            damaged[row].reshape(-1)[-1] = value
+            assert KERNELS["unscale_each"](damaged, found, np.asarray(2, np.float32)) is None
+            assert found == 1
+    assert KERNELS["unscale_each"]([arrays[0], arrays[1][:, ::2]], found, 0.5) is NotImplemented
+
+
 def test_squares_do_not_overflow_in_float32() -> None:
     large = np.full(100, 1e30, np.float32)
     assert KERNELS["norm_of_each"]([large, large[:4]], 2.0).tolist() == pytest.approx([1e31, 2e30])

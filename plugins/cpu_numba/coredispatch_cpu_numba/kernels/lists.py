@@ -36,6 +36,7 @@ _UPDATES = {"add": (1, 1, _add), "mul": (0, 1, _mul)} | {
         ("lerp", 1, 1),
     )
 }
+_unscale = Loop("nn.optim_steps", "unscale", _SPLIT)
 _squares = Loop("reduction.norms", "squares", _SPLIT)
 
 
@@ -136,8 +137,26 @@ def clip_each(tensors: Any, norm: Any, max_norm: float) -> Any:
     return run_each(_mul, (list(tensors), float(factor)), 1)
 
 
+def unscale_each(tensors: Any, found_inf: Any, inv_scale: Any) -> Any:
+    """Each tensor times a number, and whether all of them were finite before."""
+    inverse = float(inv_scale.item() if isinstance(inv_scale, np.ndarray) else inv_scale)
+    flags = np.zeros(len(tensors))
+    columns = (list(tensors), flags, inverse)
+    if not accepts(columns, 1):
+        return NotImplemented
+    if max([x.size for x in tensors]) < _SPLIT:
+        run_each(_unscale, columns, 1)
+    else:
+        for x in tensors:
+            _unscale(x.dtype, x.size, x.size, x, flags, inverse)
+    if flags.any():
+        found_inf[...] = 1
+    return None
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "clip_each": clip_each,
     "norm_of_each": norm_of_each,
+    "unscale_each": unscale_each,
     "update_each": update_each,
 }

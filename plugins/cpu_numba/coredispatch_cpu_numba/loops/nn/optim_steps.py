@@ -277,6 +277,23 @@ def _sgd_momentum(nesterov: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
+def _unscale(char: str) -> Callable[..., None]:
+    """``x`` times a number; ``found[0]`` (float64) becomes 1 where an element is not finite."""
+    zero = elementary[char].T(0.0)
+
+    def loop(x, found, inverse, lo, hi):
+        full_vectors()
+        own, bad = part(x, lo, hi), 0
+        for i in range(own.size):
+            value = own[i]
+            bad |= 0 if value - value == zero else 1
+            own[i] = value * inverse
+        if bad:
+            found[0] = 1.0  # threads write nothing else there
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
     "adagrad": Loop("aaassss", _adagrad),
     "adam": Loop("aaaasssssssss", _adam),
@@ -289,4 +306,5 @@ LOOPS: dict[str, Loop] = {
     "sgd": Loop("aasss", _sgd),
     "sgd_momentum": Loop("aaassssss", _sgd_momentum(False)),
     "sgd_nesterov": Loop("aaassssss", _sgd_momentum(True)),
+    "unscale": Loop("ads", _unscale),
 }
