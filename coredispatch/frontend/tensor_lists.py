@@ -47,11 +47,15 @@ def plain_keys(operator: Any, tensor: Any) -> int:
 
 
 def are_alike(operator: Any, tensors: Sequence[Any]) -> bool:
-    """Whether ``tensors``, none of which autograd watches, may go to ``operator`` as one list."""
+    """Whether ``tensors``, none of which autograd watches, may go to ``operator`` as one list.
+
+    They lie on one device then.
+    """
     keys = plain_keys(operator, tensors[0])
     if not keys:
         return False
     for x in tensors:
         if x.keys != keys:
             return False
-    return True
+    device = tensors[0].device
+    return device.index is None or all(x.device == device for x in tensors)

@@ -165,6 +165,7 @@ def test_what_lists_reject_is_not_written() -> None:
     read_only.flags.writeable = False
     assert update([x, read_only], [], [], "mul", [2.0]) is NotImplemented
     assert update([], [], [], "mul", [2.0]) is NotImplemented
+    assert update([x], [], [], "clamp", [np.nan, 1.0]) is NotImplemented
     np.testing.assert_array_equal(x, before)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from math import sqrt
+from math import isnan, sqrt
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,8 @@ def update_each(tensors: Any, first: Any, second: Any, function: str, numbers: A
     values = [float(x) for x in numbers]
     if function == "add":
         loop, values = (_add, []) if values[0] == 1.0 else (_sgd, [1.0, 0.0, -values[0]])
+    elif function == "clamp" and any(isnan(x) for x in values):
+        return NotImplemented  # every element becomes NaN
     return run_each(loop, (list(tensors), *operands, *values), 1)
 
 
