@@ -1,5 +1,5 @@
 // Optimizer steps, in place, over one parameter or over all of a list. The numbers come in double
-// precision; what a step computes is rounded once, when it is stored.
+// precision; what a step computes is rounded once, when it is stored. Behind parts.cu.
 
 struct Adam {
     A sign, decay, shrink, one_minus_beta1, beta2, one_minus_beta2, correction, eps, rate;
@@ -51,23 +51,6 @@ extern "C" __global__ void sgd(
     for (Each i(size); i.more(); i.next()) sgd.step(i, param, grad, buffer);
 }
 
-// A table of `count` parameters: rows of addresses (parameters, gradients, states), their sizes, then
-// for each of `parts` parts of at most `length` elements its parameter and its first element. A
-// block takes a part.
-struct Part {
-    i64 at, start, end;
-    __device__ Part(
-        const i64* table, i64 rows, i64 count, i64 parts, i64 length, i64 part) {
-        const i64* behind = table + (rows + 1) * count;
-        at = behind[part];
-        start = behind[parts + part];
-        i64 size = table[rows * count + at];
-        end = start + length < size ? start + length : size;
-    }
-};
-__device__ inline E* address(const i64* table, i64 row, i64 count, i64 at) {
-    return (E*)table[row * count + at];
-}
 extern "C" __global__ void adam_many(
     const i64* table, i64 rows, i64 count, i64 parts, i64 length, double sign, double decay,
     double shrink, double one_minus_beta1, double beta2, double one_minus_beta2, double correction,

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from coredispatch_cuda_cupy import capture
-from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS, blocks
-from coredispatch_cuda_cupy.cuda.loading import Family, is_float
+from coredispatch_cuda_cupy.cuda.layout import blocks
+from coredispatch_cuda_cupy.cuda.loading import Family
+from coredispatch_cuda_cupy.cuda.tables import THREADS, Tables, are_alike
 
 __all__ = ["kernels"]
-
-_THREADS = 256
-#: elements of a parameter that a block takes, where there are many parameters
-_PART = 8192
-#: tables that are kept: one for each group of parameters, while its gradients lie where they lay
-_KEPT = 32
 
 
 def _adam_numbers(
@@ -59,28 +51,25 @@ def _sgd_numbers(
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family, by operator."""
-    launch, tables = Family(cupy, "optim_steps"), _Tables(cupy)
+    launch, tables = Family(cupy, "optim_steps"), Tables(cupy)
 
     def one(name: str, arrays: tuple[Any, ...], numbers: tuple[float, ...]) -> Any:
         param = arrays[0]
-        if not _alike(*arrays):
+        if not are_alike(*arrays):
             return NotImplemented
         if param.size:
             given = tuple(0 if x is None else x for x in arrays)
             arguments = (*given, param.size, *numbers)
-            launch(name, param.dtype, blocks(param.size), _THREADS, arguments)
+            launch(name, param.dtype, blocks(param.size), THREADS, arguments)
         return None
 
     def many(name: str, lists: tuple[Any, ...], numbers: tuple[float, ...]) -> Any:
-        lists = tuple(members for members in lists if members)
-        found = tables.of(lists) if capture.current() is None else None
-        if found is None:
+        table = tables.of(*lists) if lists[0] and lists[1] else None
+        if table is None:
             return NotImplemented
-        table, parts = found
-        sizes = (len(lists), len(lists[0]), parts, _PART)
-        if parts:
-            grid = min(parts, MOST_BLOCKS)
-            launch(name, lists[0][0].dtype, grid, _THREADS, (table, *sizes, *numbers))
+        if table.grid:
+            arguments = (*table.arguments, *numbers)
+            launch(name, lists[0][0].dtype, table.grid, THREADS, arguments)
         return None
 
     def adam_step(
@@ -112,51 +101,3 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         "sgd_step": sgd_step,
         "sgd_steps": sgd_steps,
     }
-
-
-class _Tables:
-    """Tables of addresses on the device, made anew where arrays lie elsewhere than before.
-
-    A graph that is captured gets none: its replays would read what the host has let go of.
-    """
-
-    def __init__(self, cupy: Any) -> None:
-        self.cupy = cupy
-        self.known: dict[Any, tuple[Any, int]] = {}
-
-    def of(self, lists: tuple[Any, ...]) -> tuple[Any, int] | None:
-        """The table, and how many parts it has; None where arrays are not alike or not there."""
-        if len(lists) < 2 or len({len(members) for members in lists}) > 1:
-            return None
-        cuda = self.cupy.cuda
-        where = (int(cuda.runtime.getDevice()), cuda.get_current_stream().ptr, lists[0][0].dtype)
-        own = [(x.data.ptr, x.shape, x.strides, x.dtype) for members in lists for x in members]
-        key = (where, *own)
-        found = self.known.get(key)
-        if found is None:
-            if not all(_alike(*given) for given in zip(*lists, strict=True)):
-                return None
-            if len({members[0].dtype for members in lists} | {x.dtype for x in lists[0]}) > 1:
-                return None
-            if len(self.known) >= _KEPT:
-                self.known.clear()
-            found = self.known[key] = self._made(lists)
-        return found
-
-    def _made(self, lists: tuple[Any, ...]) -> tuple[Any, int]:
-        sizes = [x.size for x in lists[0]]
-        parts = [(k, s) for k, size in enumerate(sizes) for s in range(0, size, _PART)]
-        addresses = [x.data.ptr for members in lists for x in members]
-        numbers = [*addresses, *sizes, *(k for k, _ in parts), *(start for _, start in parts)]
-        return self.cupy.asarray(np.array(numbers, np.int64)), len(parts)
-
-
-def _alike(param: Any, *others: Any) -> bool:
-    """Whether the arrays that are there are of one shape and dtype, dense, and apart in memory."""
-    given = [param, *(x for x in others if x is not None)]
-    places = set()
-    for x in given:
-        if x.shape != param.shape or x.dtype != param.dtype or not x.flags.c_contiguous:
-            return False
-        places.add(x.data.ptr)
-    return is_float(param.dtype) and (len(places) == len(given) or not param.size)
