@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -306,6 +307,28 @@ class TestKernelForms:
         assert cd.allclose(cd.nn.functional.grouped_mm(b, b.mT), b @ b.mT)
         with pytest.raises(RuntimeError, match="offsets"):
             cd.nn.functional.grouped_mm(a, b)
+
+    @pytest.mark.parametrize(
+        "shapes", [((6, 3), (3, 3, 2)), ((3, 2, 3), (3, 6)), ((2, 6), (6, 3))], ids=str
+    )
+    def test_gradients_of_groups(self, shapes: Any) -> None:
+        a, b = (cd.randn(shape, dtype=cd.float64, requires_grad=True) for shape in shapes)
+        ends = cd.tensor([1, 1, 4])
+        multiply = cd.nn.functional.grouped_mm
+        assert cd.autograd.gradcheck(lambda a, b: multiply(a, b, offs=ends), (a, b))
+        assert cd.autograd.gradgradcheck(lambda a, b: multiply(a, b, offs=ends), (a, b))
+        half = multiply(a, b, offs=ends, bias=cd.ones(1), out_dtype=cd.float32)
+        assert half.dtype is cd.float32
+
+    def test_no_groups_and_ends_that_do_not_fit(self) -> None:
+        multiply, none = cd.nn.functional.grouped_mm, cd.zeros(0, dtype=cd.int32)
+        assert multiply(cd.ones(5, 3), cd.ones(0, 3, 4), offs=none).tolist() == [[0.0] * 4] * 5
+        assert multiply(cd.ones(0, 5, 3), cd.ones(3, 4), offs=none).shape == (5, 4)
+        assert multiply(cd.ones(5, 3), cd.ones(3, 4), offs=none).shape == (0, 5, 4)
+        back = multiply(cd.ones(4, 1), cd.ones(3, 1, 1), offs=cd.tensor([3, 1, 9]))
+        assert back.tolist() == [[1.0]] * 4
+        with pytest.raises(ValueError, match="offs has 2 ends"):
+            multiply(cd.ones(4, 1), cd.ones(3, 1, 1), offs=cd.tensor([3, 4]))
 
 
 def test_checks() -> None:

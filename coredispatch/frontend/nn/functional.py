@@ -115,6 +115,9 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return _operators["channel_shuffle"](input, groups)
 
 
+_grouped_products = TABLE.operator("grouped_products")
+
+
 def grouped_mm(
     mat_a: Tensor,
     mat_b: Tensor,
@@ -129,7 +132,8 @@ def grouped_mm(
         mat_a: (G, M, K), or (M, K), whose groups end at ``offs``: of rows, or of columns
             where ``mat_b`` is a matrix too.
         mat_b: (G, K, N), or (K, N), whose groups end at ``offs``.
-        offs: (G,), where each group ends, increasing; rows behind the last end give 0.
+        offs: (G,), int32 or int64: where each group ends, increasing; what is behind the last one
+            gives 0. It is read where it is: no device is waited for that has a kernel.
         bias: added to the result of each group.
         out_dtype: the dtype of the result.
 
@@ -145,20 +149,7 @@ def grouped_mm(
     if offs is None:
         result = mat_a @ mat_b
     else:
-        ends = offs.tolist()
-        groups = list(zip([0, *ends], ends))
-        cat = TABLE.operator("cat")
-        if mat_a.ndim == 2 and mat_b.ndim == 2:
-            parts = [mat_a[:, start:end] @ mat_b[start:end] for start, end in groups]
-            result = TABLE.operator("stack")(parts)
-        elif mat_a.ndim == 2:
-            parts = [mat_a[start:end] @ mat_b[i] for i, (start, end) in enumerate(groups)]
-            rest = mat_a.shape[0] - (ends[-1] if ends else 0)
-            result = cat([*parts, mat_a.new_zeros((rest, mat_b.shape[-1]))])
-        else:
-            parts = [mat_a[i] @ mat_b[:, start:end] for i, (start, end) in enumerate(groups)]
-            rest = mat_b.shape[1] - (ends[-1] if ends else 0)
-            result = cat([*parts, mat_a.new_zeros((mat_a.shape[1], rest))], -1)
+        result = _grouped_products(mat_a, mat_b, offs)
     result = result if bias is None else result + bias
     return result if out_dtype is None else result.to(out_dtype)
 

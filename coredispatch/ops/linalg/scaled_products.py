@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from coredispatch.ops.linalg.grouped_products import spans
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, Tensor
 from coredispatch.registry import composite
@@ -210,7 +211,7 @@ def _scaled_grouped_mm(
     elif a.ndim == b.ndim:
         parts = [
             lazy.matmul(lazy.narrow(a, 1, start, n), lazy.narrow(b, 0, start, n))
-            for start, n in _spans(offs, a.shape[1])
+            for start, n in spans(offs.tolist(), a.shape[1])
         ]
         product, groups = lazy.stack(parts, 0), len(parts)
         scales = scale_a.reshape(groups, -1), scale_b.reshape(groups, -1)
@@ -224,23 +225,13 @@ def _scaled_grouped_mm(
     return product.to(wanted)
 
 
-def _spans(offs: Any, length: int) -> list[tuple[int, int]]:
-    """Where each group starts, and how many it has of ``length``."""
-    found, start = [], 0
-    for end in offs.tolist():
-        end = min(max(end, start), length)
-        found.append((start, end - start))
-        start = end
-    return found
-
-
 def _by_rows(a: Any, b: Any, scale: Any, offs: Any) -> Any:
     """Groups of rows of ``a`` times a matrix of ``b`` each, whose columns have scales."""
-    spans = _spans(offs, a.shape[0])
+    found = spans(offs.tolist(), a.shape[0])
     parts = [
         lazy.matmul(lazy.narrow(a, 0, start, n), b[k]) * scale[k]
-        for k, (start, n) in enumerate(spans)
+        for k, (start, n) in enumerate(found)
     ]
-    rest = a.shape[0] - sum(n for _, n in spans)
+    rest = a.shape[0] - sum(n for _, n in found)
     zeros = lazy.zeros((rest, b.shape[-1]), dtype=float32, device=a.device)
     return lazy.cat([*parts, zeros], 0)
