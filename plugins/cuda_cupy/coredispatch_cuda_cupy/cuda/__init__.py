@@ -72,6 +72,7 @@ TEXTS = {
     "quantized": ("word1",),
     "eight_bits": FLOATS,
     "grouped": WRITTEN,
+    "grouped_floats": FLOATS,
 }
 
 

@@ -1,15 +1,13 @@
 // Products of groups of matrices of 8-bit floats on tensor cores. Every such float is one of bfloat16,
 // whose products are exact: tiles are translated by a table when they come into shared memory.
-// Where groups end is read here, so that nothing waits for it.
 //
 // A block of four warps makes 64 x 64 elements, a warp 16 rows of them; see flash.cu for how lanes
-// hold operands. E is the type of the result. Behind the text of conversions (eight_bits.cu).
+// hold operands. E is the type of the result. Behind eight_bits.cu and groups.cu.
 
 typedef unsigned int Word;
 typedef unsigned char Byte;
 
-constexpr int SIDE = 64, DEPTH = 32, PITCH = DEPTH + 8, LANES = 128;
-enum { EVEN, ROWS, COLUMNS, INNER };  // which dimension the groups divide
+constexpr int DEPTH = 32, PITCH = DEPTH + 8, LANES = 128;
 
 __device__ inline void multiply(float (&c)[4], const Word (&a)[4], Word b0, Word b1) {
 #ifdef __CUDACC__
@@ -40,16 +38,6 @@ __device__ void load_side(
         target[k] = table[bytes.each[2 * k]] | (Word)table[bytes.each[2 * k + 1]] << 16;
 }
 
-// The part of `length` that group g has: ends that go back, or beyond it, give none.
-struct Span {
-    i64 start, end;
-    __device__ void next(const i64* ends, i64 g, i64 groups, i64 length) {
-        start = end;
-        i64 wanted = g < groups ? ends[g] : length;
-        end = wanted < start ? start : wanted < length ? wanted : length;
-    }
-};
-
 // a (rows, depth) or (groups, rows, depth), b (columns, depth) or (groups, columns, depth).
 extern "C" __global__ void __launch_bounds__(128) grouped_product(
     const Byte* a, const Byte* b, const float* scale_a, const float* scale_b, const i64* ends,
@@ -62,41 +50,15 @@ extern "C" __global__ void __launch_bounds__(128) grouped_product(
         table_b[code] = Narrowed<BFloat16>::of(decoded(code, kind_b)).bits;
     }
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g4 = lane / 4, t4 = lane % 4;
-    i64 down = (rows + SIDE - 1) / SIDE, along = (columns + SIDE - 1) / SIDE;
     for (i64 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        i64 g = 0, top = 0, left = 0, bottom = rows, right = columns, from = 0, until = depth;
-        if (divided == ROWS || divided == COLUMNS) {
-            // Tiles of one group after the other; what is behind the last group is one more.
-            i64 beside = divided == ROWS ? along : down, tile = quotient(number, beside);
-            i64 rest = (number - tile * beside) * SIDE, length = divided == ROWS ? rows : columns;
-            Span span{0, 0};
-            for (g = 0;; g++) {
-                span.next(ends, g, groups, length);
-                i64 count = (span.end - span.start + SIDE - 1) / SIDE;
-                if (tile < count || g == groups) break;
-                tile -= count;
-            }
-            i64 first = span.start + tile * SIDE;
-            if (first >= span.end) continue;
-            if (g == groups) until = 0;
-            if (divided == ROWS)
-                top = first, bottom = span.end, left = rest;
-            else
-                left = first, right = span.end, top = rest;
-        } else {
-            g = quotient(number, down * along);
-            i64 tile = number - g * down * along, row = quotient(tile, along);
-            top = row * SIDE, left = (tile - row * along) * SIDE;
-            if (divided == INNER) {
-                Span span{0, 0};
-                for (i64 k = 0; k <= g; k++) span.next(ends, k, groups, depth);
-                from = span.start, until = span.end;
-            }
-        }
+        Tile tile;
+        if (!tile.place(ends, divided, groups, rows, columns, depth, number)) continue;
+        i64 g = tile.group, top = tile.top, left = tile.left;
+        i64 bottom = tile.bottom, right = tile.right, until = tile.until;
         i64 shared = divided == ROWS || divided == INNER ? 0 : g * rows;
         i64 beside = divided == COLUMNS || divided == INNER ? 0 : g * columns;
         float sums[SIDE / 8][4] = {};
-        for (i64 k = from; k < until; k += DEPTH) {
+        for (i64 k = tile.from; k < until; k += DEPTH) {
             __syncthreads();
             load_side(of_a, a + shared * depth, top, bottom, depth, k, until, table_a);
             load_side(of_b, b + beside * depth, left, right, depth, k, until, table_b);

@@ -1,4 +1,4 @@
-"""Products of groups of matrices of 8-bit floats, by a kernel that reads where groups end."""
+"""Products of groups of matrices, by kernels that read where groups end."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from coredispatch.plugin import DType, dtypes, numpy_dtype
 from coredispatch_cuda_cupy.cuda.eight_bits import KINDS, plain
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS, dense
-from coredispatch_cuda_cupy.cuda.loading import Family
+from coredispatch_cuda_cupy.cuda.loading import Family, is_float
 
 __all__ = ["WRITTEN", "kernels"]
 
 #: dtypes that results have
 WRITTEN = ("float32", "float16", "bfloat16")
-#: as in grouped.cu: which dimension the groups divide, rows and columns of a tile, threads
+#: as in groups.cu: which dimension the groups divide, rows and columns of a tile, threads
 _EVEN, _ROWS, _COLUMNS, _INNER = range(4)
 _SIDE, _THREADS = 64, 128
 _OLDEST = 8  # the major number of the capability that has products of bfloat16
 
 
 def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
-    """The kernel, under its operator."""
-    launch = Family(cupy, "grouped")
+    """The kernels, by operator."""
+    launch, launch_floats = Family(cupy, "grouped"), Family(cupy, "grouped_floats")
 
     @cache
     def capable(device: int) -> bool:
@@ -49,11 +49,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         shape = (rows, columns) if one else (groups, rows, columns)
         native = numpy_dtype(wanted)
         out = cupy.empty(shape, native)
-        down, along = -(-rows // _SIDE), -(-columns // _SIDE)
-        tiles = groups * down * along
-        if one:  # each group, and what is behind the last one, may have a tile that is not full
-            length, beside = (down, along) if divided == _ROWS else (along, down)
-            tiles = (length + groups + 1) * beside
+        tiles = _tiles(divided, groups, rows, columns)
         arrays = (
             dense(cupy, plain(self)),
             dense(cupy, plain(mat2).swapaxes(-1, -2)),
@@ -69,7 +65,52 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         )
         return out
 
-    return {"_scaled_grouped_mm": _scaled_grouped_mm}
+    def grouped_products(self: Any, mat2: Any, offs: Any) -> Any:
+        divided = _divided_floats(self, mat2, offs)
+        if divided is None:
+            return NotImplemented
+        if self.itemsize == 2 and not capable(int(cupy.cuda.runtime.getDevice())):
+            return NotImplemented
+        (rows, depth), columns, groups = self.shape[-2:], mat2.shape[-1], int(offs.size)
+        shape = (groups, rows, columns) if divided == _INNER else (rows, columns)
+        if not (self.size and mat2.size and offs.size):
+            return cupy.zeros(shape, self.dtype)
+        out, tiles = cupy.empty(shape, self.dtype), _tiles(divided, groups, rows, columns)
+        arrays = self, mat2, dense(cupy, offs.astype(np.int64, copy=False)), out
+        sizes = divided, groups, rows, columns, depth, tiles
+        strides = [s // x.itemsize for x in (self, mat2.swapaxes(-1, -2)) for s in _strides(x)]
+        arguments = (*arrays, *sizes, *strides)
+        launch_floats("grouped_floats", self.dtype, min(tiles, MOST_BLOCKS), _THREADS, arguments)
+        return out
+
+    return {"_scaled_grouped_mm": _scaled_grouped_mm, "grouped_products": grouped_products}
+
+
+def _strides(x: Any) -> tuple[int, ...]:
+    """In bytes: to the next group, row, and element of it; 0 where all groups have one matrix."""
+    strides = tuple(x.strides)
+    return strides if x.ndim == 3 else (0, *strides)
+
+
+def _tiles(divided: int, groups: int, rows: int, columns: int) -> int:
+    """How many tiles there may be: where groups end is not known here."""
+    down, along = -(-rows // _SIDE), -(-columns // _SIDE)
+    if divided in (_ROWS, _COLUMNS):
+        # Each group, and what is behind the last one, may have a tile that is not full.
+        length, beside = (down, along) if divided == _ROWS else (along, down)
+        return (length + groups + 1) * beside
+    return groups * down * along
+
+
+def _divided_floats(a: Any, b: Any, offs: Any) -> int | None:
+    """Which dimension the groups divide; None for what the operator refuses, or is no float."""
+    if a.dtype != b.dtype or not is_float(a.dtype) or a.shape[-1:] != b.shape[-2:-1]:
+        return None
+    if offs.ndim != 1 or offs.dtype.name not in ("int32", "int64"):
+        return None
+    if any(x.ndim == 3 and x.shape[0] != offs.size for x in (a, b)):
+        return None
+    return {(2, 3): _ROWS, (3, 2): _COLUMNS, (2, 2): _INNER}.get((a.ndim, b.ndim))
 
 
 def _divided(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any) -> int | None:

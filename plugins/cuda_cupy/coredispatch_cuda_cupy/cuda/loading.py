@@ -32,7 +32,12 @@ _TYPES = {
     "word16": ("Pair", "Pair"),
 }
 #: texts that another one stands behind
-_BEHIND = {"grouped": ("eight_bits",), "optim_steps": ("parts",), "tensor_lists": ("parts",)}
+_BEHIND = {
+    "grouped": ("eight_bits", "groups"),
+    "grouped_floats": ("groups",),
+    "optim_steps": ("parts",),
+    "tensor_lists": ("parts",),
+}
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 WORDS = (1, 2, 4, 8, 16)
 
