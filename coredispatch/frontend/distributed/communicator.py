@@ -32,14 +32,28 @@ class Request:
     source: int = -1
     #: seconds that went by before it could be waited for: an engine may carry out a call at once
     waited: float = 0.0
+    #: whether :meth:`wait` lets a stream wait, and the program go on
+    queued: bool = False
 
     def done(self) -> bool:
         """Whether it has ended; makes progress where the engine needs to be asked."""
         raise NotImplementedError
 
     def wait(self, seconds: float) -> None:
-        """Return when it has ended. Raises LateError after `seconds`, or what went wrong."""
+        """Return when it has ended. Raises LateError after `seconds`, or what went wrong.
+
+        Where the work is a device's it may let the current stream wait instead (`queued`).
+        """
         raise NotImplementedError
+
+    def follow(self) -> None:
+        """Let the current stream wait once more, which may be another one by now."""
+
+    def settled(self) -> None:
+        """More was put on the current stream behind it, which belongs to the call."""
+
+    def end(self, seconds: float) -> None:
+        """After :meth:`wait`: return when a device has done it, too. Raises as :meth:`wait`."""
 
 
 class Done(Request):

@@ -47,6 +47,9 @@ class Work:
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it has ended; True.
 
+        On a device the current stream waits, and the program goes on, as in PyTorch. It waits
+        itself for a barrier, with a `timeout`, and where NCCL_BLOCKING_WAIT=1 is set.
+
         Raises:
             DistBackendError: it did not end in time, a rank is gone, or the sizes do not agree.
         """
@@ -57,13 +60,27 @@ class Work:
                 try:
                     self._request.wait(limit)
                     self._complete()
+                    if timeout is not None:
+                        self._request.end(limit)
                 except BaseException as error:
                     self._fail(error, self._request.waited + time.monotonic() - began)
                 if self._group is not None:
                     self._group.waited += time.monotonic() - began
+            elif self._error is None and self._request.queued:
+                self._again(timeout)
             if self._error is not None:
                 raise self._error
             return True
+
+    def _again(self, timeout: timedelta | None) -> None:
+        """Wait for what was waited for before, maybe from another stream."""
+        began = time.monotonic()
+        try:
+            self._request.follow()
+            if timeout is not None:
+                self._request.end(self._limit(timeout))
+        except BaseException as error:
+            self._fail(error, time.monotonic() - began)
 
     def _limit(self, timeout: timedelta | None) -> float:
         if timeout is not None and timeout.total_seconds() > 0:
@@ -73,6 +90,8 @@ class Work:
     def _complete(self) -> None:
         for finish in self._finish:
             finish()
+        if self._finish:
+            self._request.settled()
         self._finished, self._finish = True, []
         if self._future is not None:
             self._future.set_result(self._result)
@@ -110,11 +129,12 @@ class Work:
     def is_completed(self) -> bool:
         """Whether it has ended. Makes progress; does not wait."""
         with self._lock:
-            if self._finished:
+            if self._finished and (self._error is not None or not self._request.queued):
                 return True
             if not self._request.done():
                 return False
-            self._settle()
+            if not self._finished:
+                self._settle()
             return True
 
     def _settle(self) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "finish",
     "flag",
     "raise_pending",
+    "report",
 ]
 
 #: environment variable; ``1`` reads the flag after each kernel that checks values
@@ -109,6 +110,13 @@ _lock = threading.Lock()
 _devices: dict[tuple[int, int], _Device] = {}
 _operators: list[str] = []
 _numbers: dict[str, int] = {}
+#: what is wrong with results beside what a flag says
+_reported: list[tuple[int, str]] = []
+
+
+def report(cupy: Any, text: str) -> None:
+    """Let the next wait for a device raise RuntimeError: what it reads may be no result."""
+    _reported.append((id(cupy), text))
 
 
 def flag(cupy: Any, op: str) -> tuple[Any, int]:
@@ -148,8 +156,10 @@ def raise_pending(cupy: Any) -> None:
 
     Raises :class:`~coredispatch.plugin.DimError`, an ``IndexError``, for an index out of range, and
     :class:`~coredispatch.plugin.ArgumentError` for a number that is no probability. The flag is
-    cleared by that.
+    cleared by that. Raises RuntimeError for what :func:`report` was told.
     """
+    if _reported:
+        _raise_reported(cupy)
     if not _devices:
         return
     found = _devices.get((id(cupy), cupy.cuda.runtime.getDevice()))
@@ -166,3 +176,10 @@ def raise_pending(cupy: Any) -> None:
         for ptr, one in done:
             if found.pending.get(ptr) is one:
                 del found.pending[ptr]
+
+
+def _raise_reported(cupy: Any) -> None:
+    for known, text in _reported:
+        if known == id(cupy):
+            _reported.remove((known, text))
+            raise RuntimeError(text)

@@ -1,10 +1,13 @@
 """The communicator over NCCL, as CuPy has it (``cupy.cuda.nccl``): the backend ``nccl``.
 
-The processes meet by the store: the first rank puts NCCL's identifier there. A call is queued on
-the current stream; waiting for it is waiting for an event behind it, with a limit. NCCL has
-reductions of fewer types than the engine must serve: 16-bit integers travel as 32-bit ones,
-complex sums as sums of real numbers. What it has no call for (gather, scatter, all_to_all, parts of
-several sizes) is made of its ``send`` and ``recv`` in a group.
+The processes meet by the store: the first rank puts NCCL's identifier there. A call that the
+program waits for is queued on its current stream; one in the background on a stream of the
+communicator, which waits for the current one first. Who waits for a call, and what is done about
+one that never ends, is in ``nccl_requests.py``.
+
+NCCL has reductions of fewer types than the engine must serve: 16-bit integers travel as 32-bit
+ones, complex sums as sums of real numbers. What it has no call for (gather, scatter, all_to_all,
+parts of several sizes) is made of its ``send`` and ``recv`` in a group.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import Communicator, GroupInfo, LateError, Request
+from coredispatch.plugin import Communicator, GroupInfo, Request
+from coredispatch_cuda_cupy import capture
+from coredispatch_cuda_cupy.nccl_requests import Queued, Watch
 
 __all__ = ["NcclCommunicator", "create"]
 
@@ -28,29 +33,9 @@ _TYPES = {
 }  # fmt: skip
 _WIDER = {"int16": "int32", "uint16": "uint32"}
 _OPERATIONS = {"sum": "NCCL_SUM", "product": "NCCL_PROD", "min": "NCCL_MIN", "max": "NCCL_MAX"}
-_PAUSE = 0.0002
+#: of a call that is not the program's: its name, whether it is in the background, and its seconds
+_ALONE = ("call", False, 1800.0)
 _ASK = 1.0  # seconds for other stuck ranks to say so
-
-
-class _Queued(Request):
-    """A call on a stream, and the event behind it."""
-
-    def __init__(self, event: Any, arrays: tuple[Any, ...], source: int) -> None:
-        self._event, self.source = event, source
-        self._arrays: tuple[Any, ...] | None = arrays
-
-    def done(self) -> bool:
-        if self._arrays is not None and not self._event.done:
-            return False
-        self._arrays = None  # NCCL reads and writes them until then
-        return True
-
-    def wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self.done():
-            if time.monotonic() > end:
-                raise LateError()
-            time.sleep(_PAUSE)
 
 
 class NcclCommunicator(Communicator):
@@ -66,6 +51,19 @@ class NcclCommunicator(Communicator):
             store.set(f"{where}/id", np.array(self._nccl.get_unique_id(), np.int8).tobytes())
         known = np.frombuffer(store.get(f"{where}/id"), np.int8)
         self._comm = self._nccl.NcclCommunicator(size, tuple(known.tolist()), rank)
+        #: the stream of calls in the background, and the stream and event of the last call
+        self._own = cupy.cuda.Stream(non_blocking=True)
+        self._last: tuple[Any, Any] | None = None
+        self._call = _ALONE
+        self.watch = Watch(cupy, where, self.abort)
+
+    def call(self, name: str, args: tuple[Any, ...], background: bool, seconds: float) -> Request:
+        """Begin the collective `name`, with `background` on a stream of its own."""
+        self._call = name, background, seconds
+        try:
+            return super().call(name, args, background, seconds)
+        finally:
+            self._call = _ALONE
 
     def library(self) -> Any:
         return self._cupy
@@ -78,9 +76,25 @@ class NcclCommunicator(Communicator):
     def _bytes(self) -> int:
         return self._type("uint8")
 
-    def _queue(self, *calls: Callable[[int], Any], arrays: Any = (), source: int = -1) -> Request:
-        """Put calls, as one group, on the current stream."""
-        stream = self._cupy.cuda.get_current_stream()
+    def _queue(
+        self,
+        *calls: Callable[[int], Any],
+        arrays: Any = (),
+        source: int = -1,
+        after: Callable[[], None] | None = None,
+    ) -> Request:
+        """Put calls, as one group, on a stream; `after` puts on what is to be done with the result.
+
+        NCCL's calls of one communicator follow each other, so a stream waits for the last call.
+        """
+        self.watch.check()
+        current, graph = self._cupy.cuda.get_current_stream(), capture.current()
+        name, background, seconds = self._call
+        stream = self._own if background and graph is None else current
+        if stream is not current:
+            stream.wait_event(self._mark(current))
+        if graph is None and self._last is not None and self._last[0].ptr != stream.ptr:
+            stream.wait_event(self._last[1])
         grouped = len(calls) != 1
         if grouped:
             self._nccl.groupStart()
@@ -90,9 +104,21 @@ class NcclCommunicator(Communicator):
         finally:
             if grouped:
                 self._nccl.groupEnd()
+        event = self._mark(stream)
+        request = Queued(self._cupy, self.watch, event, stream, tuple(arrays), source, after)
+        if graph is None:
+            self._last = stream, event
+            if stream is current:
+                request.arrays = ()  # what is freed there is used again behind the call
+            self.watch.add(request, name, seconds)
+        else:
+            graph.kept.append(request)
+        return request
+
+    def _mark(self, stream: Any) -> Any:
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
-        return _Queued(event, tuple(arrays), source)
+        return event
 
     def _reducible(self, array: Any) -> tuple[Any, int, int]:
         """The array, or a wider copy, with its number of elements and NCCL's type."""
@@ -112,27 +138,39 @@ class NcclCommunicator(Communicator):
             return self._combined(array, op)
         work, count, kind = self._reducible(array)
         number = self._operation(op)
-        begun = self._queue(
+        return self._queue(
             lambda s: self._comm.allReduce(work.data.ptr, work.data.ptr, count, kind, number, s),
             arrays=(array, work),
+            after=self._narrowing(array, work),
         )
-        if work.dtype != array.dtype and array.dtype.kind != "c":
-            array[...] = work.astype(array.dtype)  # behind it on the stream
-        return begun
 
-    def _combined(self, array: Any, op: str) -> Request:
+    def _narrowing(self, array: Any, work: Any) -> Callable[[], None] | None:
+        """What writes a wider copy back; None where there is none."""
+        if work.dtype == array.dtype or array.dtype.kind == "c":
+            return None
+
+        def narrow() -> None:
+            array[...] = work.astype(array.dtype)
+
+        return narrow
+
+    def _combined(self, array: Any, op: str, after: Callable[[], None] | None = None) -> Request:
         """Operations on bits, which NCCL has not: all values come to all ranks."""
         every = self._cupy.empty((self.size, *array.shape), array.dtype)
-        begun = self.all_gather(every, array, [array.size] * self.size)
         combine = {
             "band": self._cupy.bitwise_and, "bor": self._cupy.bitwise_or,
             "bxor": self._cupy.bitwise_xor,
         }[op]  # fmt: skip
-        total = every[0]
-        for other in every[1:]:
-            total = combine(total, other)
-        array[...] = total
-        return begun
+
+        def fold() -> None:
+            total = every[0]
+            for other in every[1:]:
+                total = combine(total, other)
+            array[...] = total
+            if after is not None:
+                after()
+
+        return self._gathered(every, array, fold)
 
     def broadcast(self, array: Any, root: int) -> Request:
         at, size, kind = array.data.ptr, array.nbytes, self._bytes()
@@ -145,28 +183,29 @@ class NcclCommunicator(Communicator):
             return self._combined(array, op)
         work, count, kind = self._reducible(array)
         at, number = work.data.ptr, self._operation(op)
-        begun = self._queue(
-            lambda s: self._comm.reduce(at, at, count, kind, number, root, s), arrays=(array, work)
+        return self._queue(
+            lambda s: self._comm.reduce(at, at, count, kind, number, root, s),
+            arrays=(array, work),
+            after=self._narrowing(array, work),
         )
-        if work.dtype != array.dtype and array.dtype.kind != "c":
-            array[...] = work.astype(array.dtype)
-        return begun
 
     def all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> Request:
         if len(set(counts)) == 1:
-            here, there, size = array.data.ptr, out.data.ptr, array.nbytes
-            return self._queue(
-                lambda s: self._comm.allGather(here, there, size, self._bytes(), s),
-                arrays=(out, array),
-            )
+            return self._gathered(out, array, None)
         return self._exchange(array, out, [array.size] * self.size, counts, everything=True)
+
+    def _gathered(self, out: Any, array: Any, after: Callable[[], None] | None) -> Request:
+        here, there, size = array.data.ptr, out.data.ptr, array.nbytes
+        return self._queue(
+            lambda s: self._comm.allGather(here, there, size, self._bytes(), s),
+            arrays=(out, array),
+            after=after,
+        )
 
     def reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> Request:
         if op not in _OPERATIONS:
             copy = array.reshape(-1).copy()
-            begun = self._combined(copy, op)
-            self._keep_part(out, copy, counts)
-            return begun
+            return self._combined(copy, op, lambda: self._keep_part(out, copy, counts))
         work, _, kind = self._reducible(array.reshape(-1))
         number = self._operation(op)
         parts = self._parts(work, [c * work.size // max(array.size, 1) for c in counts])
@@ -178,10 +217,12 @@ class NcclCommunicator(Communicator):
             )
             for r, part in enumerate(parts)
         ]  # fmt: skip
-        begun = self._queue(*calls, arrays=(out, array, work, own))
-        shaped = own.view(out.dtype) if out.dtype.kind == "c" else own.astype(out.dtype)
-        out[...] = shaped.reshape(out.shape)
-        return begun
+
+        def keep() -> None:
+            shaped = own.view(out.dtype) if out.dtype.kind == "c" else own.astype(out.dtype)
+            out[...] = shaped.reshape(out.shape)
+
+        return self._queue(*calls, arrays=(out, array, work, own), after=keep)
 
     def _keep_part(self, out: Any, array: Any, counts: Sequence[int]) -> None:
         out[...] = self._parts(array, counts)[self.rank].reshape(out.shape)
@@ -235,7 +276,10 @@ class NcclCommunicator(Communicator):
         return lambda s: self._comm.recv(part.data.ptr, part.nbytes, self._bytes(), peer, s)
 
     def barrier(self) -> Request:
-        return self.all_reduce(self._cupy.zeros(1, np.int32), "sum")
+        begun = self.all_reduce(self._cupy.zeros(1, np.int32), "sum")
+        assert isinstance(begun, Queued)
+        begun.on_host = True
+        return begun
 
     def send(self, array: Any, dst: int, tag: int) -> Request:
         return self._queue(self._sending(array, dst), arrays=(array,))
@@ -264,14 +308,16 @@ class NcclCommunicator(Communicator):
         return sorted(silent)
 
     def close(self) -> None:
-        if self._comm is not None:
-            self._comm.destroy()
-        self._comm = None
+        self.watch.close()
+        comm, self._comm = self._comm, None
+        if comm is not None:
+            comm.destroy()
 
     def abort(self) -> None:
-        if self._comm is not None:
-            self._comm.abort()
-        self._comm = None
+        self.watch.close()
+        comm, self._comm = self._comm, None
+        if comm is not None:
+            comm.abort()
 
 
 def create(info: GroupInfo) -> Communicator:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from stand_in_streams import stream_at
 
 __all__ = ["make_nccl"]
 
@@ -38,11 +39,22 @@ def memory(address: int, count: int, kind: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
 
 
-class Hub:
-    """Where the ranks of one identifier meet."""
+class Captured:
+    """A call in a graph, which replays make."""
 
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size)
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+
+    def run(self, kind: str = "real") -> None:
+        if kind == "real":
+            self.call()
+
+
+class Hub:
+    """Where the ranks of one identifier meet; of a communicator that was aborted nobody waits."""
+
+    def __init__(self, size: int, parties: int | None = None) -> None:
+        self.barrier = threading.Barrier(size if parties is None else parties)
         self.slots: list[Any] = [None] * size
         self.boxes: dict[tuple[int, int], queue.Queue[bytes]] = {
             pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)
@@ -62,13 +74,20 @@ def make_nccl() -> Any:
     making, numbers = threading.Lock(), itertools.count(1)
     group = threading.local()
 
-    def run(order: int, call: Callable[[], None]) -> None:
-        """At once, or at the end of the group: sends, then reductions, then receipts."""
-        waiting = getattr(group, "calls", None)
+    def run(order: int, call: Callable[[], None], stream: int) -> None:
+        """On the stream, now or at the end of the group: sends, then reductions, then receipts."""
+        target, waiting = stream_at(stream), getattr(group, "calls", None)
+
+        def put() -> None:
+            if target.graph is not None:
+                target.graph.calls.append(Captured(call))
+            else:
+                target.queue.put(call)
+
         if waiting is None:
-            call()
+            put()
         else:
-            waiting.append((order, call))
+            waiting.append((order, put))
 
     def start() -> None:
         group.calls = []
@@ -96,7 +115,7 @@ def make_nccl() -> Any:
             def call() -> None:
                 memory(dst, count, kind)[...] = self.combined(src, count, kind, op)
 
-            run(1, call)
+            run(1, call, stream)
 
         def reduce(self, src, dst, count, kind, op, root, stream):
             def call() -> None:
@@ -104,7 +123,7 @@ def make_nccl() -> Any:
                 if self.rank == root:
                     memory(dst, count, kind)[...] = total
 
-            run(1, call)
+            run(1, call, stream)
 
         def broadcast(self, src, dst, count, kind, root, stream):
             def call() -> None:
@@ -112,30 +131,31 @@ def make_nccl() -> Any:
                     root
                 ]
 
-            run(1, call)
+            run(1, call, stream)
 
         def allGather(self, src, dst, count, kind, stream):
             def call() -> None:
                 every = self.hub.every(self.rank, memory(src, count, kind))
                 memory(dst, count * self.size, kind)[...] = np.concatenate(every)
 
-            run(1, call)
+            run(1, call, stream)
 
         def send(self, src, count, kind, peer, stream):
-            data = memory(src, count, kind)
-            run(0, lambda: self.hub.boxes[self.rank, peer].put(data.tobytes()))
+            box = self.hub.boxes[self.rank, peer]
+            run(0, lambda: box.put(memory(src, count, kind).tobytes()), stream)
 
         def recv(self, dst, count, kind, peer, stream):
             def call() -> None:
                 data = self.hub.boxes[peer, self.rank].get()
                 memory(dst, count, kind)[...] = np.frombuffer(data, KINDS[kind])
 
-            run(2, call)
+            run(2, call, stream)
 
         def destroy(self) -> None:
             self.hub = None
 
-        abort = destroy
+        def abort(self) -> None:
+            self.hub = Hub(self.size, parties=1)
 
     module = types.ModuleType("cupy.cuda.nccl")
     module.available = True

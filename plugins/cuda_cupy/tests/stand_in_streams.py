@@ -17,7 +17,8 @@ from typing import Any
 
 __all__ = [
     "MACHINE", "CUDARuntimeError", "Device", "Event", "ExternalStream", "Graph", "State", "Stream",
-    "capturing", "current_stream", "elapsed_time", "enqueue", "refuse_in_capture", "synchronized",
+    "capturing", "current_stream", "elapsed_time", "enqueue", "refuse_in_capture", "stream_at",
+    "synchronized",
 ]  # fmt: skip
 
 NOT_READY, CAPTURE_UNSUPPORTED, INVALID_HANDLE = 600, 900, 400
@@ -277,6 +278,11 @@ def _null() -> Stream:
 def current_stream(device: int = -1) -> Stream:
     """``cupy.cuda.get_current_stream``: one stream of each device for each thread."""
     return State.streams.get(State.device if device in (-1, None) else device) or _null()
+
+
+def stream_at(ptr: int) -> Stream:
+    """The stream with this address, as the driver is given it."""
+    return _KNOWN[ptr]
 
 
 def capturing() -> Any:
