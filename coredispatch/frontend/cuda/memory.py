@@ -144,11 +144,24 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     """What the pool counts, under PyTorch's names; empty without a device.
 
     ``active`` are blocks that arrays use or a stream still works with, ``allocation`` those that
-    arrays use; ``num_alloc_retries`` counts calls that had to wait for streams first.
+    arrays use, and ``requested_bytes`` what they asked for; ``num_alloc_retries`` counts calls that
+    had to wait for streams first. ``inactive_bytes`` are what the pool holds beside the active
+    ones, which PyTorch has no name for. A statistic that the pool does not tell is not there: the
+    ``KeyError`` says why.
     """
     if not is_available():
         return OrderedDict()
-    return OrderedDict(asked("memory_statistics", device_index(device)))
+    return _Statistics(asked("memory_statistics", device_index(device)))
+
+
+class _Statistics(OrderedDict[str, Any]):
+    """Statistics by name. What PyTorch has besides is refused with the reason."""
+
+    def __missing__(self, name: str) -> Any:
+        reason = getattr(present(), "missing_statistic", lambda name: None)(name)
+        if reason is None:
+            raise KeyError(name)
+        raise KeyError(f"memory_stats: there is no {name!r}, as {reason}")
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
@@ -178,7 +191,8 @@ _ROWS = (
     ("Allocated memory", "allocated_bytes"),
     ("Active memory", "active_bytes"),
     ("Reserved memory", "reserved_bytes"),
-    ("Not in use", "inactive_split_bytes"),
+    ("Not in use", "inactive_bytes"),
+    ("Requested memory", "requested_bytes"),
     ("Blocks", "allocation"),
 )
 

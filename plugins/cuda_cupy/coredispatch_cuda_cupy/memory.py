@@ -24,19 +24,22 @@ from coredispatch_cuda_cupy.holders import report
 __all__ = ["Allocator", "Block"]
 
 _NOW = float("inf")
+#: see :class:`Block`
+State = tuple[Any, Any, int, int, Any, int, int]
 
 
 class Block:
     """A block of the pool. When nothing holds it any more its allocator decides what comes next.
 
     Attributes:
-        state: the allocator, CuPy's pointer, device, size, stream, and the epoch it was made in.
+        state: the allocator, CuPy's pointer, device, size, stream, the epoch it was made in, and
+            the bytes that were asked for.
         users: other streams that :meth:`Allocator.record` named.
     """
 
     __slots__ = ("state", "users")
 
-    state: tuple[Any, Any, int, int, Any, int]
+    state: State
     users: tuple[Any, ...]
 
     def __del__(self) -> None:
@@ -56,16 +59,48 @@ class Counts:
     """What is counted for one device, in bytes of whole blocks and in blocks."""
 
     def __init__(self) -> None:
-        #: bytes that arrays use, and that streams still work with
-        self.current = self.held = 0
-        self.allocated = self.allocations = self.frees = self.held_blocks = 0
-        self.peak = self.peak_active = self.peak_reserved = 0
+        #: bytes that arrays use, those that they asked for, and those that streams still work with
+        self.current = self.wanted = self.held = 0
+        #: of all blocks so far: bytes, bytes that were asked for, how many, and how many are free
+        self.allocated = self.requested = self.allocations = self.frees = 0
+        self.held_blocks = 0
+        self.peak = self.peak_wanted = self.peak_blocks = 0
+        self.peak_active = self.peak_active_blocks = self.peak_reserved = 0
         self.retries = self.failures = 0
+        #: by name what had been allocated and freed when totals began anew
+        self.before: dict[str, tuple[int, int]] = {}
+
+    def risen(self) -> None:
+        """More is in use than before, in one way or another."""
+        blocks = self.allocations - self.frees
+        self.peak = max(self.peak, self.current)
+        self.peak_wanted = max(self.peak_wanted, self.wanted)
+        self.peak_blocks = max(self.peak_blocks, blocks)
+        self.peak_active = max(self.peak_active, self.current + self.held)
+        self.peak_active_blocks = max(self.peak_active_blocks, blocks + self.held_blocks)
 
     def reset_peaks(self, reserved: int) -> None:
         """Peaks are what there is now."""
-        self.peak, self.peak_active = self.current, self.current + self.held
+        self.peak = self.peak_wanted = self.peak_blocks = 0
+        self.peak_active = self.peak_active_blocks = 0
+        self.risen()
         self.peak_reserved = reserved
+
+    def totals(self) -> dict[str, tuple[int, int, int]]:
+        """By name what there is, the most there was, and what was allocated from the beginning."""
+        blocks = self.allocations - self.frees
+        return {
+            "active": (blocks + self.held_blocks, self.peak_active_blocks, self.allocations),
+            "active_bytes": (self.current + self.held, self.peak_active, self.allocated),
+            "allocated_bytes": (self.current, self.peak, self.allocated),
+            "allocation": (blocks, self.peak_blocks, self.allocations),
+            "requested_bytes": (self.wanted, self.peak_wanted, self.requested),
+        }
+
+    def reset_totals(self) -> None:
+        """What was allocated and freed is 0, as are retries and failures."""
+        self.before = {name: (made, made - now) for name, (now, _, made) in self.totals().items()}
+        self.retries = self.failures = 0
 
 
 class Allocator:
@@ -118,7 +153,7 @@ class Allocator:
             place = pointer.ptr
             if not place:
                 return pointer
-            index, size, stream = pointer.device_id, pointer.mem.size, current()
+            asked, index, size, stream = size, pointer.device_id, pointer.mem.size, current()
             try:
                 last = local.streams[index]
             except AttributeError:
@@ -126,24 +161,23 @@ class Allocator:
             if last is not stream:
                 self.noticed(stream, index)
             block = Block()
-            block.state = (self, pointer, index, size, stream, self.epoch)
+            block.state = (self, pointer, index, size, stream, self.epoch, asked)
             block.users = ()
             counts = counts_of[index]
-            counts.allocations += 1
+            counts.allocations = made = counts.allocations + 1
             counts.allocated += size
+            counts.requested += asked
             counts.current = now = counts.current + size
+            counts.wanted = wanted = counts.wanted + asked
             if now > counts.peak or counts.held:
-                self._risen(counts, index)
+                counts.risen()
+                self.reserved(index)
+            elif wanted > counts.peak_wanted or made - counts.frees > counts.peak_blocks:
+                counts.risen()
             return pointer_to(unowned(place, size, block, index), 0)
 
         malloc.allocator = self  # type: ignore[attr-defined]
         return malloc
-
-    def _risen(self, counts: Counts, index: int) -> None:
-        """More is in use than before."""
-        counts.peak = max(counts.peak, counts.current)
-        counts.peak_active = max(counts.peak_active, counts.current + counts.held)
-        self.reserved(index)
 
     def _again(self, pool: Any, size: int, error: MemoryError) -> Any:
         """Once more, after waiting for the streams that keep freed blocks; or the report."""
@@ -199,11 +233,12 @@ class Allocator:
 
     # -- freed blocks ----------------------------------------------------------------------
 
-    def freed(self, state: tuple[Any, Any, int, int, Any, int], users: tuple[Any, ...]) -> None:
+    def freed(self, state: State, users: tuple[Any, ...]) -> None:
         """Nothing holds a block any more: it goes back now, or when its streams are done."""
-        _, pointer, index, size, stream, made = state
+        _, pointer, index, size, stream, made, asked = state
         counts, uses = self.counts[index], self._uses[index]
         counts.current -= size
+        counts.wanted -= asked
         counts.frees += 1
         if len(uses) > 1:
             known = [s.ptr for s in (stream, *users)]
@@ -275,34 +310,18 @@ class Allocator:
 
     def reset_totals(self, index: int) -> None:
         """Totals of device ``index`` begin anew; what is in use stays counted."""
-        counts = self.counts[index]
-        counts.allocated = counts.current
-        counts.allocations, counts.frees = counts.allocations - counts.frees, 0
-        counts.retries = counts.failures = 0
+        self.counts[index].reset_totals()
 
     def statistics(self, index: int) -> dict[str, int]:
-        """The counts of device ``index``, which is current, under PyTorch's names."""
+        """The counts of device ``index``, which is current, under PyTorch's names.
+
+        The peak of ``reserved_bytes`` is that of the moments when more was in use than before, when
+        memory was given back, and when somebody asked. What CuPy's pool does not tell is not there:
+        see :meth:`missing`.
+        """
         counts, reserved = self.counts[index], self.reserved(index)
-        blocks = counts.allocations - counts.frees
-        active, active_bytes = blocks + counts.held_blocks, counts.current + counts.held
-        gone = max(0, counts.frees - counts.held_blocks)
-        gone_bytes = max(0, counts.allocated - active_bytes)
         found = {
-            "active.all.allocated": gone + active,
-            "active.all.current": active,
-            "active.all.freed": gone,
-            "active_bytes.all.allocated": gone_bytes + active_bytes,
-            "active_bytes.all.current": active_bytes,
-            "active_bytes.all.freed": gone_bytes,
-            "active_bytes.all.peak": counts.peak_active,
-            "allocated_bytes.all.allocated": counts.allocated,
-            "allocated_bytes.all.current": counts.current,
-            "allocated_bytes.all.freed": counts.allocated - counts.current,
-            "allocated_bytes.all.peak": counts.peak,
-            "allocation.all.allocated": counts.allocations,
-            "allocation.all.current": blocks,
-            "allocation.all.freed": counts.frees,
-            "inactive_split_bytes.all.current": reserved - active_bytes,
+            "inactive_bytes.all.current": reserved - counts.current - counts.held,
             "max_split_size": -1,  # blocks of every size are split
             "num_alloc_retries": counts.retries,
             "num_ooms": counts.failures,
@@ -310,4 +329,29 @@ class Allocator:
             "reserved_bytes.all.current": reserved,
             "reserved_bytes.all.peak": counts.peak_reserved,
         }
+        for name, (now, peak, made) in counts.totals().items():
+            made_before, gone_before = counts.before.get(name, (0, 0))
+            found |= {
+                f"{name}.all.allocated": made - made_before,
+                f"{name}.all.current": now,
+                f"{name}.all.freed": made - now - gone_before,
+                f"{name}.all.peak": peak,
+            }
+        for name in ("oversize_allocations", "oversize_segments"):  # no size is
+            found |= dict.fromkeys((f"{name}.{x}" for x in ("allocated", "current", "freed")), 0)
+            found[f"{name}.peak"] = 0
         return dict(sorted(found.items()))
+
+    @staticmethod
+    def missing(name: str) -> str | None:
+        """Why a statistic of PyTorch's is not among :meth:`statistics`; None for other names."""
+        kind, _, rest = name.partition(".")
+        if kind in ("inactive_split", "inactive_split_bytes"):
+            return "CuPy's pool does not tell what it has split; see inactive_bytes.all.current"
+        if kind in ("segment", "num_device_alloc", "num_device_free", "reserved_bytes"):
+            return "CuPy's pool does not tell when it asks the driver for memory"
+        if kind == "reserved_bytes_by_private_pools":
+            return "pools of graphs are counted together with the rest"
+        if rest.startswith(("large_pool.", "small_pool.")):
+            return "CuPy's pool is one for all sizes; see the statistics of 'all'"
+        return None

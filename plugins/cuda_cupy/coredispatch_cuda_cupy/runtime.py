@@ -179,6 +179,10 @@ class Runtime(Backend):
         with self.on(index):
             return self.allocator.statistics(index)
 
+    def missing_statistic(self, name: str) -> str | None:
+        """Why a statistic of PyTorch's is not among them; None for other names."""
+        return self.allocator.missing(name)
+
     def reset_memory_peaks(self, index: int) -> None:
         """Let peaks begin with what there is now."""
         with self.on(index):
@@ -423,6 +427,7 @@ class Runtime(Backend):
     def synchronize(self, index: int = 0) -> None:
         """Wait for all streams of the device; raises what its kernels found wrong."""
         self.check_device(index)
+        self.allocator.collect()  # what was freed so far is free behind this
         with self.on(index):
             self.cupy.cuda.Device(index).synchronize()
             device_checks.raise_pending(self.cupy)

@@ -183,11 +183,73 @@ def test_memory_in_use_and_at_its_peak(stand_in):
     cd.cuda.empty_cache()
     assert cd.cuda.memory_reserved() < MIB <= cd.cuda.max_memory_reserved()
     cd.cuda.reset_accumulated_memory_stats()
-    assert cd.cuda.memory_stats()["allocated_bytes.all.freed"] == 0
+    stats = cd.cuda.memory_stats()
+    for what in COUNTED:
+        assert stats[f"{what}.all.allocated"] == stats[f"{what}.all.freed"] == 0
     assert "Allocated memory" in cd.cuda.memory_summary()
     assert "Tot Freed" not in cd.cuda.memory_summary(abbreviated=True)
     assert cd.cuda.mem_get_info()[1] == MACHINE.capacity
     assert cd.accelerator.max_memory_allocated() == cd.cuda.max_memory_allocated()
+
+
+COUNTED = ("active", "active_bytes", "allocated_bytes", "allocation", "requested_bytes")
+
+
+def test_each_count_has_what_there_is_its_peak_and_its_totals(late):
+    cd.cuda.reset_peak_memory_stats()
+    cd.cuda.reset_accumulated_memory_stats()
+    before = cd.cuda.memory_stats()
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    x = cd.zeros(700, dtype=cd.uint8, device="cuda")
+    y = cd.zeros(300, dtype=cd.uint8, device="cuda")
+    side.wait_stream(main)
+    with cd.cuda.stream(side):
+        kept = cd.zeros(100, dtype=cd.uint8, device="cuda")
+    del x  # the side stream may still work with it
+    stats = cd.cuda.memory_stats()
+
+    def grown(name):
+        return stats[name] - before[name]
+
+    blocks = {"allocated": 3, "current": 2, "freed": 1, "peak": 3}
+    for last, number in blocks.items():
+        assert grown(f"allocation.all.{last}") == number
+    for last, number in {"allocated": 2048, "current": 1024, "freed": 1024, "peak": 2048}.items():
+        assert grown(f"allocated_bytes.all.{last}") == number
+    for last, number in {"allocated": 1100, "current": 400, "freed": 700, "peak": 1100}.items():
+        assert grown(f"requested_bytes.all.{last}") == number
+    for last, number in {"allocated": 3, "current": 3, "freed": 0, "peak": 3}.items():
+        assert grown(f"active.all.{last}") == number
+    for last, number in {"allocated": 2048, "current": 2048, "freed": 0, "peak": 2048}.items():
+        assert grown(f"active_bytes.all.{last}") == number
+    rest = stats["reserved_bytes.all.current"] - stats["active_bytes.all.current"]
+    assert stats["inactive_bytes.all.current"] == rest
+    cd.cuda.synchronize()
+    stats = cd.cuda.memory_stats()
+    assert grown("active_bytes.all.current") == 1024 and grown("active.all.freed") == 1
+    cd.cuda.reset_peak_memory_stats()
+    stats = cd.cuda.memory_stats()
+    for what in COUNTED:
+        assert stats[f"{what}.all.peak"] == stats[f"{what}.all.current"]
+    del y, kept
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("segment.all.current", "asks the driver"),
+        ("num_device_alloc", "asks the driver"),
+        ("reserved_bytes.all.freed", "asks the driver"),
+        ("inactive_split_bytes.all.peak", "inactive_bytes.all.current"),
+        ("allocated_bytes.large_pool.current", "one for all sizes"),
+        ("nothing", "^'nothing'$"),
+    ],
+)
+def test_what_the_pool_does_not_tell_is_not_there_and_says_why(stand_in, name, reason):
+    stats = cd.cuda.memory_stats()
+    assert name not in stats and stats.get(name) is None
+    with pytest.raises(KeyError, match=reason):
+        stats[name]
 
 
 def test_devices_are_counted_apart(stand_in):
