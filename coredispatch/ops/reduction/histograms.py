@@ -87,14 +87,7 @@ def counts_in_cells(op: str, points: Any, edges: list[Any], weight: Any, density
     Cells include their lower edge, the last of each dim its upper one; what lies outside is not
     counted.
     """
-    if points.dtype not in (float32, float64):
-        raise DTypeError(f"{op} is not implemented for {points.dtype}", fix="use x.float()")
-    if weight is not None and weight.dtype is not points.dtype:
-        raise OpError(
-            f"{op}: if weight tensor is provided, input tensor and weight tensor should have the "
-            f"same dtype, but got {points.dtype} and {weight.dtype}",
-            fix="convert the weights",
-        )
+    _check_dtypes(op, points, weight)
     sizes = tuple(e.shape[0] - 1 for e in edges)
     count = points.shape[0]
     place = lazy.zeros((count,), dtype=int64, device=points.device)
@@ -111,11 +104,25 @@ def counts_in_cells(op: str, points: Any, edges: list[Any], weight: Any, density
     if math.prod(sizes):
         total = lazy.scatter_add(total, 0, place, values)
     total = lazy.reshape(total, sizes)
-    if density:
-        total = total / lazy.sum(total)
-        for i, e in enumerate(edges):
-            width = lazy.reshape(lazy.diff(e), (-1,) + (1,) * (len(sizes) - 1 - i))
-            total = total / width
+    return _densities(total, edges) if density else total
+
+
+def _check_dtypes(op: str, points: Any, weight: Any) -> None:
+    if points.dtype not in (float32, float64):
+        raise DTypeError(f"{op} is not implemented for {points.dtype}", fix="use x.float()")
+    if weight is not None and weight.dtype is not points.dtype:
+        raise OpError(
+            f"{op}: if weight tensor is provided, input tensor and weight tensor should have the "
+            f"same dtype, but got {points.dtype} and {weight.dtype}",
+            fix="convert the weights",
+        )
+
+
+def _densities(total: Any, edges: list[Any]) -> Any:
+    total = total / lazy.sum(total)
+    for i, e in enumerate(edges):
+        width = lazy.reshape(lazy.diff(e), (-1,) + (1,) * (len(edges) - 1 - i))
+        total = total / width
     return total
 
 
@@ -175,10 +182,15 @@ def _of_numbers(x: Any, edges: Any, weight: Any, density: bool) -> Any:
             f"{tuple(x.shape)}",
             fix="give one weight for each element",
         )
-    weight = None if weight is None else lazy.reshape(weight, (-1,))
-    points = lazy.reshape(x, (-1, 1))
-    hist = counts_in_cells("torch.histogram()", points, [edges], weight, density)
-    return histogram.result_type((hist, edges))
+    _check_dtypes("torch.histogram()", x, weight)
+    x, cells = lazy.reshape(x, (-1,)), edges.shape[0] - 1
+    # Cell 0 is what lies below the first edge; what lies above the last one, and NaN, goes there.
+    cell = lazy.searchsorted(lazy.narrow(edges, 0, 0, cells), x, right=True)
+    cell = comparison.where(comparison.le(x, lazy.narrow(edges, 0, cells, 1)), cell, 0)
+    values = lazy.ones_like(x) if weight is None else lazy.reshape(weight, (-1,))
+    total = lazy.zeros((cells + 1,), dtype=x.dtype, device=x.device)
+    total = lazy.clone(lazy.narrow(lazy.scatter_add(total, 0, cell, values), 0, 1, cells))
+    return histogram.result_type((_densities(total, [edges]) if density else total, edges))
 
 
 @histogram.overload

@@ -202,6 +202,8 @@ def _common(a: Any, b: Any) -> Any:
 _BLOCK = 8192
 _BLOCK_OF_SMALL = 32768  # of one or two bytes each, where calls are what takes time
 _NUMBERS = (float, int)
+_WHOLE_BOUNDS = (int, type(None))
+_clip = np._core.umath.clip  # the ufunc: the method takes 2 us for its arguments
 
 
 @functools.lru_cache(maxsize=64)
@@ -242,7 +244,15 @@ def _bound(ufunc: np.ufunc, x: np.ndarray, bound: Any, out: Any) -> Any:
 @silent
 def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
     """``minimum(maximum(x, low), high)``; a bound of None does nothing."""
-    if type(low) in _NUMBERS and type(high) in _NUMBERS and x.size < 1024 and x.dtype.kind == "f":
+    kind = x.dtype.kind
+    if kind in "iu" and type(low) in _WHOLE_BOUNDS and type(high) in _WHOLE_BOUNDS:
+        if low is None and high is None:
+            raise ArgumentError("clamp needs min or max", fix="give at least one bound")
+        limits, bound = np.iinfo(x.dtype), x.dtype.type
+        least = bound(limits.min if low is None else low)
+        most = bound(limits.max if high is None else high)
+        return _clip(x, least, most, out)  # one pass, in vectors
+    if type(low) in _NUMBERS and type(high) in _NUMBERS and x.size < 1024 and kind == "f":
         return x.clip(low, high, out)  # one pass over few elements
     if low is None:
         if high is None:

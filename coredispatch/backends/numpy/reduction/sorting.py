@@ -1,4 +1,4 @@
-"""Sorting, selection by rank, and searching in NumPy.
+"""Sorting, selection by rank, searching and counting in NumPy.
 
 NumPy sorts 64-bit integers with vector instructions, but has no fast stable ``argsort``. So for
 types of up to 32 bits value and position are packed into one int64 key, whose order is that of
@@ -175,19 +175,50 @@ def unique_all(x: np.ndarray, dim: int | None) -> Any:
 def searchsorted(
     rows: np.ndarray, values: Any, out_int32: bool, right: bool, side: Any, sorter: Any
 ) -> Any:
-    """Insertion points, row by row where the sequence has more than one dimension."""
+    """Insertion points, row by row where the sequence has more than one dimension.
+
+    What has to be sorted, converted or refused first is left to the decomposition.
+    """
+    if type(values) is not np.ndarray or values.dtype != rows.dtype or sorter is not None:
+        return NotImplemented
+    shape = rows.shape
+    if not shape or (len(shape) > 1 and shape[:-1] != values.shape[:-1]) or rows.dtype.kind == "V":
+        return NotImplemented
     if side not in (None, "left", "right") or (right and side == "left"):
-        return NotImplemented  # the decomposition says what is wrong
-    where = "right" if right or side == "right" else "left"
-    if rows.ndim == 1:
-        out = np.asarray(np.searchsorted(rows, values, where, sorter))
+        return NotImplemented
+    where: Any = "right" if right or side == "right" else "left"
+    if len(shape) == 1:
+        out = np.asarray(rows.searchsorted(values, where))
     else:
-        if sorter is not None:
-            rows = np.take_along_axis(rows, sorter, -1)
         out = np.empty(values.shape, np.int64)
-        for index in np.ndindex(*rows.shape[:-1]):
-            out[index] = np.searchsorted(rows[index], values[index], where)
+        for index in np.ndindex(*shape[:-1]):
+            out[index] = rows[index].searchsorted(values[index], where)
     return out.astype(np.int32) if out_int32 else out
+
+
+def bincount(x: np.ndarray, weights: Any, minlength: Any) -> Any:
+    """How often each of 0, 1, ... occurs; float32 weights are summed in float64 and rounded once.
+
+    What the definition refuses is left to it.
+    """
+    if x.ndim != 1 or x.dtype.kind not in "iu" or x.dtype == np.uint64:
+        return NotImplemented
+    if type(minlength) is not int or minlength < 0:
+        return NotImplemented
+    if weights is None:
+        try:
+            return np.bincount(x, None, minlength)
+        except ValueError:  # a negative number
+            return NotImplemented
+    if weights.shape != x.shape or weights.dtype.kind not in "iuf":
+        return NotImplemented
+    try:
+        sums = np.bincount(x, weights, minlength)
+    except ValueError:
+        return NotImplemented
+    if weights.dtype == np.float32:
+        return sums.astype(np.float32)
+    return sums.astype(np.float64, copy=False)  # of nothing NumPy makes integers
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -196,4 +227,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "topk": topk,
     "median": median,
     "unique_all": unique_all,
+    "searchsorted": searchsorted,
+    "bincount": bincount,
 }
