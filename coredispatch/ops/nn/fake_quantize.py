@@ -20,7 +20,11 @@ from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, float64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
-__all__ = ["fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine"]
+__all__ = [
+    "fake_quantize_backward",
+    "fake_quantize_per_channel_affine",
+    "fake_quantize_per_tensor_affine",
+]
 
 
 def _check(zero_point: Any, quant_min: int, quant_max: int) -> None:
@@ -83,7 +87,36 @@ def fake_quantize_per_tensor_affine(
 
 @fake_quantize_per_tensor_affine.vjp
 def _(grad, self, scale, zero_point, quant_min, quant_max):
-    steps = _steps(self, scale, zero_point)
+    return fake_quantize_backward(grad, self, scale, zero_point, quant_min, quant_max)
+
+
+def _backward_samples(make: Any) -> Iterator[Sample]:
+    for shape in ((), (5,), (3, 4), (0,)):
+        yield Sample(make(shape), make(shape), 0.25, 3, 0, 15)
+        yield Sample(make(shape), make(shape), 0.5, 0, -2, 1)
+
+
+def _backward_reference(
+    grad: Any, self: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+) -> Any:
+    steps = np.rint(self / np.float64(scale) + zero_point)
+    return np.where((steps < quant_min) | (steps > quant_max), 0, grad)
+
+
+@composite(
+    reference=_backward_reference,
+    samples=_backward_samples,
+    namespace=(),
+    **{**_METADATA, "gradcheck": lambda grad, *rest: grad * 1},
+)
+def fake_quantize_backward(
+    grad: Tensor, self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """``grad`` where ``self`` was not clamped, else 0: of :func:`fake_quantize_per_tensor_affine`.
+
+    ``grad`` has the shape and dtype of ``self``.
+    """
+    steps = _steps(self.detach(), scale, zero_point)
     return grad.masked_fill((steps < quant_min) | (steps > quant_max), 0)
 
 

@@ -46,7 +46,7 @@ _TYPES = {
     "i": types.int32,
 }
 _COMPUTED = {"f": "f", "d": "d", "E": "f", "e": "f", "B": "i"}
-_ARRAYS = "abdiw"
+_ARRAYS = "abdiuw"
 _lock = threading.Lock()
 
 
@@ -55,9 +55,9 @@ class Loop:
     """A loop to be compiled.
 
     Args:
-        arguments: one letter each: ``a`` an array of the dtype; ``b``, ``d``, ``i`` an array of
-            bool, float64, int64; ``w`` an array of the dtype that is computed with; ``s`` a scalar
-            of that one; ``e`` a float64; ``n`` an int
+        arguments: one letter each: ``a`` an array of the dtype; ``b``, ``d``, ``i``, ``u`` an array
+            of bool, float64, int64, bytes; ``w`` an array of the dtype that is computed with; ``s``
+            a scalar of that one; ``e`` a float64; ``n`` an int
         build: takes the character of what is computed with, and returns the function to compile
         fastmath: ELEMENTWISE or REDUCTION
         dtypes: the characters of the dtypes it can be built for; those of half precision where it
@@ -93,6 +93,7 @@ def _types(arguments: str, char: str) -> list[types.Type]:
         "b": _array(types.boolean),
         "d": _array(types.float64),
         "i": _array(types.int64),
+        "u": _array(types.uint8),
         "s": computed,
         "e": types.float64,
         "n": types.intp,

@@ -8,6 +8,7 @@ An affine quantized array stands for ``(data - zero_point) * scale`` (Jacob et a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,6 +149,10 @@ class QuantizedArray:
 
 def tensor_parameters(scale: Any, zero_point: Any, dtype: DType) -> tuple[float, int]:
     """One scale and one zero point, checked."""
+    low, high = _LIMITS[dtype]
+    if type(scale) is float and type(zero_point) is int and low <= zero_point <= high:
+        if 0 < scale < math.inf:
+            return scale, zero_point
     scales, zeros = _checked(np.atleast_1d(scale), np.atleast_1d(zero_point), dtype)
     if scales.size != 1 or zeros.size != 1:
         raise ShapeError(

@@ -26,7 +26,7 @@ from coredispatch.plugin import (
     ShapeError,
     call_raw,
 )
-from coredispatch_quant.array import QuantizedArray, limits, storage_dtype
+from coredispatch_quant.array import QuantizedArray, limits, qint8, quint8, storage_dtype
 from coredispatch_quant.requantize import multiplier_and_shift, rescale
 from coredispatch_quant.windows import output_size, pair
 
@@ -42,6 +42,9 @@ __all__ = [
 
 _EXACT = 1 << 24  # every integer up to here is a float32
 _INT32 = np.iinfo(np.int32)
+#: integers of tensors whose parameters alone are wanted
+_NOTHING = {dtype: np.empty(0, storage_dtype(dtype)) for dtype in (qint8, quint8)}
+_MANY = 8192  # elements from which the best kernel is worth 1 us to find it
 _COLUMNS = 1 << 20  # floats of unfolded images at a time: 4 MB
 
 
@@ -54,23 +57,53 @@ def quantize(
     """
     if x.dtype.kind in "iubc":
         raise DTypeError(f"only floating point is quantized, got {x.dtype}")
+    if axis is None:
+        blank = QuantizedArray(_NOTHING[dtype], scale, zero_point)
+        options = blank.scale, blank.zero_point, dtype is qint8
+        try:
+            return blank.like(call_raw("numbers_to_bytes", "cpu", x, *options))
+        except ArgumentError as error:
+            error.call = None  # the operator that was called is named instead
+            raise
     blank = QuantizedArray(np.empty(x.shape, storage_dtype(dtype)), scale, zero_point, axis)
+    scales, zeros = blank.along_axis(blank.scale), blank.along_axis(blank.zero_point)
+    return blank.like(_rounded(x, scales, zeros, dtype))
+
+
+def numbers_to_bytes(x: np.ndarray, scale: float, zero_point: int, signed: bool) -> np.ndarray:
+    """The operator of that name."""
+    return _rounded(x, scale, zero_point, qint8 if signed else quint8)
+
+
+def _rounded(x: np.ndarray, scale: Any, zero_point: Any, dtype: Any) -> np.ndarray:
     low, high = limits(dtype)
     # NumPy turns 0-d results into scalars, which cannot be written to.
-    steps = np.asarray(x.astype(np.float64) / blank.along_axis(blank.scale))
+    steps = np.asarray(x.astype(np.float64) / scale)
     if np.isnan(steps).any():
         raise ArgumentError(
             "the input holds NaN, which no integer stands for", fix="use x.nan_to_num() before"
         )
     np.rint(steps, out=steps)
-    steps += blank.along_axis(blank.zero_point)
-    return blank.like(np.clip(steps, low, high, out=steps).astype(blank.data.dtype))
+    steps += zero_point
+    return np.clip(steps, low, high, out=steps).astype(storage_dtype(dtype))
 
 
 def dequantize(q: QuantizedArray) -> np.ndarray:
     """``(data - zero_point) * scale`` in float32; the difference is exact."""
-    steps = centred(q)
-    return np.multiply(steps, np.asarray(q.along_axis(q.scale), np.float32), out=steps)
+    if q.axis is None and q.data.size >= _MANY:
+        found: np.ndarray = call_raw("bytes_to_numbers", "cpu", q.data, q.scale, q.zero_point)
+        return found
+    return _scaled(centred(q), q.along_axis(q.scale))
+
+
+def bytes_to_numbers(data: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
+    """The operator of that name."""
+    return _scaled(np.subtract(data, np.float32(zero_point), dtype=np.float32), scale)
+
+
+def _scaled(steps: Any, scale: Any) -> np.ndarray:
+    steps = np.asarray(steps)
+    return np.multiply(steps, np.asarray(scale, np.float32), out=steps)
 
 
 def centred(q: QuantizedArray) -> np.ndarray:
@@ -357,6 +390,8 @@ def conv2d(
 
 #: kernels of operators of the table, over the integers
 INTEGER_KERNELS: dict[str, Callable[..., np.ndarray]] = {
+    "bytes_to_numbers": bytes_to_numbers,
+    "numbers_to_bytes": numbers_to_bytes,
     "requantized_linear": requantized_linear,
     "requantized_conv2d": requantized_conv2d,
 }

@@ -46,13 +46,14 @@ from coredispatch_cpu_numba.kernels.nn import (
     columns,
     grids,
     optim_steps,
+    quantizing,
     recurrent,
     recurrent_bfloat16,
     requantized,
     resampling,
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
-from coredispatch_cpu_numba.kernels.reduction import scans, sorting, sums
+from coredispatch_cpu_numba.kernels.reduction import scans, searching, sorting, sums
 from coredispatch_cpu_numba.kernels.shape import copies, padding
 
 __all__ = ["MODULES"]
@@ -82,6 +83,7 @@ MODULES = (
     pairs,
     scans,
     sorting,
+    searching,
     gather_scatter,
     writes,
     bags,
@@ -92,6 +94,7 @@ MODULES = (
     products,
     products_bfloat16,
     requantized,
+    quantizing,
     recurrent_bfloat16,
     attention,
     half_pointwise,
