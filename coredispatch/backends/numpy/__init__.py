@@ -6,17 +6,20 @@ NumPy's fastest form. Registered through the same hook as a third party's plugin
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
+from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy import blas_threads
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.registrar import Registrar
-from coredispatch.registry.model.dtypes import EIGHT_BIT_FLOATS
+from coredispatch.registry.model.dtypes import EIGHT_BIT_FLOATS, DType, bfloat16
 
 __all__ = ["NumpyBackend", "coredispatch_register"]
 
@@ -26,6 +29,13 @@ def _overrides() -> dict[str, Callable[..., Any]]:
     for family in FAMILIES:
         kernels.update(importlib.import_module(f"{__name__}.{family}").KERNELS)
     return kernels
+
+
+@functools.lru_cache(maxsize=256)
+def _bfloat16_scalar(value: Any, kind: type, sign: float) -> Any:
+    made = np.asarray(value, numpy_dtype(bfloat16))
+    made.flags.writeable = False
+    return made
 
 
 class NumpyBackend(ArrayApiBackend):
@@ -41,6 +51,13 @@ class NumpyBackend(ArrayApiBackend):
 
     def __init__(self) -> None:
         self.overrides = _overrides()
+
+    def scalar(self, value: Any, dtype: DType) -> Any:
+        """The number, or a 0-dim array of it beside bfloat16, which is made once."""
+        if dtype is not bfloat16:
+            return value
+        # 0.0 equals -0.0, and True 1
+        return _bfloat16_scalar(value, type(value), math.copysign(1, value))
 
     def from_numpy(self, array: Any) -> Any:
         """The array itself."""

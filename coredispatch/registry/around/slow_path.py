@@ -24,6 +24,7 @@ from coredispatch.registry.around.checks import (
     shown,
 )
 from coredispatch.registry.around.devices import backend_of_device, mixed, reads_anywhere
+from coredispatch.registry.around.raw_values import call_raw
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
@@ -68,6 +69,8 @@ from coredispatch.registry.model.value import Value, bump_version, dtype_of, new
 from coredispatch.registry.wiring import HOOKS
 
 __all__: list[str] = []
+
+_LARGE = 4096  # elements, from which the best conversion is worth 2 us to find it
 
 
 def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
@@ -350,9 +353,16 @@ class OutputWrapper:
         if type(backend).cast is not Backend.cast or backend.device_count() > 1:
             return self.cast, None
         kernel = backend.kernels.get("to_dtype", backend.cast)
+        fn, context = kernel, None
         if isinstance(kernel, ContextKernel):
-            return kernel.fn, kernel.kernel_context
-        return kernel, None
+            fn, context = kernel.fn, kernel.kernel_context
+
+        def cast(raw: Any, dtype: DType) -> Any:
+            if raw.size < _LARGE:
+                return fn(raw, dtype)
+            return call_raw("to_dtype", backend.name, raw, dtype)  # a pack may have a better one
+
+        return cast, context
 
     def cast(self, raw: Any, dtype: DType) -> Any:
         """``raw`` in ``dtype``; a layout casts itself through its ``astype``."""

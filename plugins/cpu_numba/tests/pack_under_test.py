@@ -9,6 +9,7 @@ import numpy as np
 
 from coredispatch_cpu_numba.kernels import (
     MODULES,
+    half_arithmetic,
     half_pointwise,
     halves,
     small,
@@ -27,6 +28,7 @@ __all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
 Reference = dict[str, Callable[..., Any]]
 
 _OTHERS = (
+    half_arithmetic,
     half_pointwise,
     small,
     small_parametrized,

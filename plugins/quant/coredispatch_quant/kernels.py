@@ -72,7 +72,8 @@ def quantize(
 
 def numbers_to_bytes(x: np.ndarray, scale: float, zero_point: int, signed: bool) -> np.ndarray:
     """The operator of that name."""
-    return _rounded(x, scale, zero_point, qint8 if signed else quint8)
+    with np.errstate(all="ignore"):
+        return _rounded(x, scale, zero_point, qint8 if signed else quint8)
 
 
 def _rounded(x: np.ndarray, scale: Any, zero_point: Any, dtype: Any) -> np.ndarray:

@@ -66,12 +66,14 @@ _power = silent_binary(np.power)
 
 
 def pow(base: Any, exponent: Any, out: Any = None) -> Any:
-    """Power; squares and cubes without NumPy's general loop, which is ten times slower."""
-    if type(exponent) is int and base.dtype.kind == "f":
+    """Power; squares, cubes and roots without NumPy's general loop, which is ten times slower."""
+    if (type(exponent) is int or type(exponent) is float) and base.dtype.kind == "f":
         if exponent == 2:
             return _square(base, out)
         if exponent == 3:
             return _cube(base, out)
+        if exponent == 0.5:
+            return _root(base, out)
     elif type(exponent) is np.ndarray:
         kind = exponent.dtype.kind
         if kind == "i" and (exponent < 0).any():
@@ -102,6 +104,14 @@ _square = silent_unary(np.square)
 def square(x: np.ndarray, out: Any = None) -> Any:
     """``x * x``; int64 of bool."""
     return _square(x, out) if x.dtype.kind != "b" else x.astype(np.int64)
+
+
+@silent
+def _root(x: np.ndarray, out: Any) -> Any:
+    # The power of -0.0 is 0.0, and that of -inf is inf, of which the square root is NaN.
+    if x.itemsize == 2 or not x.size or not x.min() > -np.inf:
+        return np.power(x, x.dtype.type(0.5), out)
+    return np.sqrt(np.add(x, x.dtype.type(0), out), out)
 
 
 @silent

@@ -18,6 +18,7 @@ where it is faster by more than its predicate costs.
 from __future__ import annotations
 
 from coredispatch_cpu_numba.kernels import (
+    half_arithmetic,
     half_pointwise,
     halves,
     lists,
@@ -102,6 +103,7 @@ MODULES = (
     strided_pointwise,
     small_parametrized,
     small_pointwise,
+    half_arithmetic,
     halves,
     strided,
 )

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import DType, OpError, call_raw, dtypes, numpy_dtype
-from coredispatch_cpu_numba.arrays import HALVES
+from coredispatch_cpu_numba.arrays import HALVES, overlap
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.elementwise import pairs, special
+from coredispatch_cpu_numba.kernels.reduction import scans, sums
 
 __all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN"]
 
 #: below the kernels that read half precision themselves, and below those for float32, whose calls
 #: therefore never meet a predicate of these
 PRIORITY = 5
-_LEAST = 2048
+_LEAST, _FEW = 2048, 256
 _FLOAT32 = np.dtype(np.float32)
 _narrow = Loop("halves", "narrow", 65536)
 _widen = Loop("halves", "widen", 65536)
@@ -52,10 +53,16 @@ def _is_half(x: Any) -> bool:
     return type(x) is np.ndarray and x.dtype in HALVES
 
 
-def _in_float32(name: str, kept: tuple[int, ...] = (), numbers: bool = False) -> Callable[..., Any]:
+def _in_float32(
+    name: str,
+    kept: tuple[int, ...] = (),
+    numbers: bool = False,
+    own: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
     """The kernels of operator ``name`` for float32; results at ``kept`` are not rounded.
 
-    With ``numbers`` an array without dimensions is passed as a number.
+    With ``numbers`` an array without dimensions is passed as a number. ``own`` is a kernel of this
+    pack that takes most calls: finding it in the table takes longer than few elements.
     """
 
     def kernel(*args: Any) -> Any:
@@ -63,6 +70,10 @@ def _in_float32(name: str, kept: tuple[int, ...] = (), numbers: bool = False) ->
         wide = [
             (float(a) if numbers and not a.ndim else widened(a)) if _is_half(a) else a for a in args
         ]
+        if own is not None:
+            result = own(*wide)
+            if result is not NotImplemented:
+                return narrowed(result, dtype)
         try:
             result = call_raw(name, "cpu", *wide)
         except OpError:
@@ -106,19 +117,67 @@ def _accepts_alike(*args: Any) -> bool:
     return not any(type(x) is np.ndarray and x.dtype != first.dtype for x in args)
 
 
-def to_dtype(self: np.ndarray, dtype: Any) -> np.ndarray:
-    """A copy in ``dtype``."""
-    target = numpy_dtype(dtype)
-    return widened(self) if target == _FLOAT32 else narrowed(self, target)
+def to_dtype(self: np.ndarray, dtype: Any) -> Any:
+    """A copy in ``dtype``, by way of float32, which holds all numbers of half precision."""
+    own, target = self.dtype, numpy_dtype(dtype)
+    if own not in HALVES:
+        wide = self if own == _FLOAT32 else self.astype(_FLOAT32)
+        if target not in _OVERFLOWING and own.kind != "b" and own.itemsize > 2:
+            # float32 has rounded what is larger, and bfloat16 would round it once more.
+            if own != _FLOAT32 and not -_WHOLE < wide.min() <= wide.max() < _WHOLE:
+                return NotImplemented
+        return narrowed(wide, target)
+    wide = widened(self)
+    if target == _FLOAT32:
+        return wide
+    if target in HALVES:
+        return narrowed(wide, target)
+    with np.errstate(invalid="ignore"):  # as C converts what does not fit
+        return wide.astype(target)
+
+
+#: whole numbers below are float32
+_WHOLE = 1 << 24
+#: the dtype in which whole numbers that are not float32 are infinite
+_OVERFLOWING = {np.dtype(np.float16)}
+_WHOLE_NUMBERS = frozenset("?bBhHiIlLqQ")
+_CONVERTED = {
+    dtypes.bfloat16: frozenset("fe") | _WHOLE_NUMBERS,
+    dtypes.float16: frozenset("fE") | _WHOLE_NUMBERS,
+    **dict.fromkeys(
+        (
+            dtypes.float32, dtypes.float64, dtypes.bool_, dtypes.int8, dtypes.uint8, dtypes.int16,
+            dtypes.int32, dtypes.int64,
+        ),
+        frozenset("eE"),
+    ),
+}  # fmt: skip
 
 
 def _accepts_conversion(self: Any, dtype: Any) -> bool:
-    """float32 to half precision and back, of contiguous arrays."""
-    if type(self) is not np.ndarray or not self.flags.c_contiguous:
+    """Half precision from and to real numbers that it has no other way to than float32."""
+    if type(self) is not np.ndarray:
         return False
-    if self.dtype == _FLOAT32:
-        return dtype is dtypes.bfloat16 or dtype is dtypes.float16
-    return dtype is dtypes.float32 and self.dtype in HALVES
+    given = _CONVERTED.get(dtype)
+    return given is not None and self.dtype.char in given and bool(self.flags.c_contiguous)
+
+
+def copy_(self: np.ndarray, src: np.ndarray, non_blocking: bool) -> Any:
+    """Write ``src`` into ``self``, one of float32 and one of half precision."""
+    if overlap(self, src):
+        return NotImplemented
+    loop, half = (_narrow, self) if src.dtype == _FLOAT32 else (_widen, src)
+    loop(half.dtype, src.size, src.size, src, self)
+    return None
+
+
+def _accepts_copy(self: Any, src: Any, *_: Any) -> bool:
+    if type(src) is not np.ndarray or src.shape != self.shape or not self.flags.writeable:
+        return False
+    one, other = self.dtype, src.dtype
+    if not (one == _FLOAT32 and other in HALVES or other == _FLOAT32 and one in HALVES):
+        return False
+    return bool(self.flags.c_contiguous and src.flags.c_contiguous)
 
 
 #: operators, and the results that NumPy's kernels leave in float32
@@ -156,28 +215,29 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "rms_norm_backward": (),
     "softmax": (),
     "softmax_backward": (),
-    "sum": (),
-    "mean": (),
 }
 #: where NumPy takes more than twice as long from few elements on
-_REDUCTIONS = ("amax", "amin", "cumprod", "cumsum", "prod")
+_REDUCTIONS = ("amax", "amin", "cumprod", "cumsum", "mean", "prod", "sum")
+_OWN = {**scans.KERNELS, **{name: sums.KERNELS[name] for name in ("amax", "amin", "mean", "sum")}}
 
 #: element by element: what is of another dtype changes that of the result
 _ELEMENTWISE = (*special.KERNELS, *(name for name in pairs.KERNELS if name != "nextafter"))
 KERNELS: dict[str, Callable[..., Any]] = {
     **{name: _in_float32(name, kept) for name, kept in _OPERATORS.items()},
-    **{name: _in_float32(name) for name in _REDUCTIONS},
+    **{name: _in_float32(name, own=_OWN.get(name)) for name in _REDUCTIONS},
     **{name: _in_float32(name, numbers=True) for name in _ELEMENTWISE},
+    "copy_": copy_,
     "to_dtype": to_dtype,
 }
 WHEN: dict[str, Callable[..., bool]] = {
     **dict.fromkeys((*_OPERATORS, *_REDUCTIONS), _accepts),
     **dict.fromkeys(_ELEMENTWISE, _accepts_alike),
+    "copy_": _accepts_copy,
     "to_dtype": _accepts_conversion,
 }
 #: of attention NumPy has no kernel, only the decomposition
 LEAST: dict[str, int] = {
-    name: 256 if name in (*_ELEMENTWISE, *_REDUCTIONS) else _LEAST
+    name: _FEW if name in (*_ELEMENTWISE, *_REDUCTIONS, "copy_", "to_dtype") else _LEAST
     for name in KERNELS
     if name not in ("attention", "attention_backward")
 }
