@@ -147,6 +147,39 @@ def _next_pair(labels: list[str], sizes: dict[str, int], result: str) -> tuple[i
     return best[1], best[2]
 
 
+@lru_cache(512)
+def _steps(equation: str, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """For one operand of differing labels: dims to sum over, and an order of what is left."""
+    (term,), result = parse(equation, (ndim,))
+    kept = [c for c in term if c in result]
+    order = tuple(kept.index(c) for c in result)
+    dims = tuple(i for i, c in enumerate(term) if c not in result)
+    return dims, None if order == tuple(range(len(order))) else order
+
+
+def _alone(equation: str, x: Any) -> Any:
+    """Sums, diagonals and another order of the dimensions of one operand."""
+    (term,), _ = parse(equation, (x.ndim,))
+    own = x
+    if len(set(term)) < len(term):
+        for i, c in enumerate(term):
+            if x.shape[i] != x.shape[term.index(c)]:
+                raise ShapeError(
+                    f"label {c!r} of {equation!r} has lengths {x.shape[term.index(c)]} and "
+                    f"{x.shape[i]}",
+                    fix="give dimensions of one label one length",
+                )
+        x, term = _diagonals(x, term)
+        equation = f"{term}->{parse(equation, (own.ndim,))[1]}"
+    dims, order = _steps(equation, x.ndim)
+    if dims:
+        x = lazy.sum(x, dims)
+    if order is not None:
+        x = lazy.permute(x, order)
+    # The result of an operator that is no view has its own memory.
+    return x if dims else x.clone()
+
+
 @composite(
     reference=lambda equation, operands: np.einsum(equation, *operands),
     samples=lambda make: (
@@ -180,6 +213,8 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
     that does not fit, :class:`ShapeError` for lengths that do not.
     """
     items = list(operands)
+    if len(items) == 1:
+        return _alone(equation, items[0])
     labels, result = parse(equation, tuple(x.ndim for x in items))
     sizes: dict[str, int] = {}
     for x, term in zip(items, labels):
@@ -198,15 +233,15 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         keep = set(result).union(*(term for _, term in parts))
         parts.append(_contract(a, la, b, lb, keep))
     x, term = _sum_out(*parts[0], set(result))
-    if term != result:
-        x = lazy.permute(x, tuple(term.index(c) for c in result))
-    # One operand, rearranged: the result of an operator that is no view has its own memory.
-    return x.clone() if len(items) == 1 and len(term) == len(set(labels[0])) else x
+    return x if term == result else lazy.permute(x, tuple(term.index(c) for c in result))
 
 
 @einsum.overload
 def _(equation: str, operand: Tensor) -> Tensor:
-    return einsum(equation, [operand])
+    try:
+        return _alone(equation, operand)
+    except (ArgumentError, ShapeError):
+        return einsum(equation, [operand])  # which puts its name before what is wrong
 
 
 @einsum.overload

@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.ops.linalg.vector_norms import power_norm_grad, smallest_that_counts
 from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.shape.transposes import mT
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Scalar, Tensor
 from coredispatch.ops.support.precision import narrow, wide
@@ -380,12 +381,38 @@ def _difference_grad(grad: Any, out: Any, difference: Any, p: float) -> Any:
     return narrow(slopes, difference)
 
 
-@cdist.vjp
-def _(grad, out, x1, x2, p):
+def _cdist_backward_samples(make: Any) -> Iterator[Sample]:
+    for p in (2.0, 1.0, 3.0):  # of the largest, rounding decides which one it is
+        for lead in ((), (2,)):
+            x1, x2 = make((*lead, 4, 3)), make((*lead, 5, 3))
+            norms = np.linalg.norm(x1[..., :, None, :] - x2[..., None, :, :], p, -1)
+            yield Sample(make((*lead, 4, 5)), x1, x2, p, norms.astype(x1.dtype))
+
+
+@composite(
+    samples=_cdist_backward_samples,
+    dtypes=(float32, float64),
+    tolerance=conditioned,
+    smooth=False,
+    namespace=(),
+    method=False,
+)
+def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, out: Tensor) -> Tensor:
+    """Gradient of ``x1`` in ``out``, which is :func:`cdist` of ``x1`` and ``x2``.
+
+    That of ``x2`` is this with both, ``grad`` and ``out`` turned: lengths know no direction.
+    """
     # Computed again, not kept: there are as many as rows times rows times columns.
     difference = shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3)
-    slopes = _difference_grad(grad, out, difference, p)
-    return lambda: lazy.sum(slopes, -2), lambda: -lazy.sum(slopes, -3)
+    return lazy.sum(_difference_grad(grad, out, difference, p), -2)
+
+
+@cdist.vjp
+def _(grad, out, x1, x2, p):
+    def of_second():
+        return cdist_backward(mT(grad), x2, x1, p, mT(out))
+
+    return lambda: cdist_backward(grad, x1, x2, p, out), of_second
 
 
 @composite(
@@ -415,20 +442,20 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise ShapeError(
             f"pdist of {tuple(input.shape)} with p={p}", fix="use (N, M) and a p of at least 0"
         )
-    rows, columns = _pairs(input)
-    difference = input.index_select(0, rows) - input.index_select(0, columns)
-    return linalg_vector_norm(difference, p, -1)
+    places = _pairs(input)
+    return lazy.index_select(lazy.reshape(cdist(input, input, p), (-1,)), 0, places)
 
 
 def _pairs(input: Any) -> Any:
-    """The numbers of the first and of the second row of each pair."""
+    """Where the distances of all pairs stand in the matrix of all distances, read row by row."""
     n = input.shape[0]
-    return lazy.triu_indices(n, n, 1, device=input.device).unbind(0)
+    rows, columns = lazy.triu_indices(n, n, 1, device=input.device).unbind(0)
+    return rows * n + columns
 
 
 @pdist.vjp
-def _(grad, out, input, p):
-    rows, columns = _pairs(input)
-    difference = input.index_select(0, rows) - input.index_select(0, columns)
-    slopes = _difference_grad(grad, out, difference, p)
-    return lazy.zeros_like(input).index_add(0, rows, slopes).index_add(0, columns, -slopes)
+def _(grad, input, p):
+    n = input.shape[0]
+    slopes = lazy.index_copy(lazy.reshape(grad.new_zeros((n, n)), (-1,)), 0, _pairs(input), grad)
+    slopes = lazy.reshape(slopes, (n, n))
+    return cdist_backward(slopes + mT(slopes), input, input, p, cdist(input, input, p))

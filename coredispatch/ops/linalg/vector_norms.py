@@ -141,13 +141,14 @@ def power_norm_grad(
     shape = self.shape
     if p == 0:
         return lazy.zeros_like(self)
-    grad = spread(grad, shape, dim, keepdim)
     if p == 1 or reduced_count(shape, dim) == 1:
-        return mul(magnitude.sgn(self), grad)
-    out = spread(out, shape, dim, keepdim)
+        return mul(magnitude.sgn(self), spread(grad, shape, dim, keepdim))
     if p == 2:
         zero = comparison.eq(out, 0)
-        return mul(self, comparison.where(zero, 0, div(grad, comparison.where(zero, 1, out))))
+        share = comparison.where(zero, 0, div(grad, comparison.where(zero, 1, out)))
+        return mul(self, spread(share, shape, dim, keepdim))
+    grad = spread(grad, shape, dim, keepdim)
+    out = spread(out, shape, dim, keepdim)
     size = magnitude.abs(self)
     if math.isinf(p):
         mask = comparison.eq(size, out)

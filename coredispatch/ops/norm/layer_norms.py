@@ -325,10 +325,7 @@ def normalize(input: Tensor, p: float | None = 2.0, dim: IntList = 1, eps: float
     """
     p = 2.0 if p is None else p
     x = wide(input)  # half precision knows no eps as small as this
-    if p == 2.0 and not input.dtype.is_complex:
-        norm = (x * x).sum(dim, True).sqrt()
-    else:
-        norm = lazy.linalg_vector_norm(x, p, dim, True)
+    norm = lazy.linalg_vector_norm(x, p, dim, True)
     return narrow(x / norm.clamp_min(eps), input)
 
 

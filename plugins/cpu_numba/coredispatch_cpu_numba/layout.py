@@ -19,6 +19,8 @@ __all__ = [
     "along",
     "around",
     "reduced",
+    "runs",
+    "spread",
     "strips",
     "tiles",
 ]
@@ -75,6 +77,23 @@ def around(shape: Shape, dims: Any) -> tuple[int, int, int] | None:
 
 
 @lru_cache(maxsize=1024)
+def runs(ndim: int, dims: Any) -> tuple[tuple[int, ...], ...] | None:
+    """``dims`` in runs of neighbours, the last ones first; None if there is one run, or none."""
+    if type(dims) is not tuple or not all(-ndim <= dim < ndim for dim in dims):
+        return None
+    places = sorted({dim % ndim for dim in dims})
+    found: list[list[int]] = []
+    for place in places:
+        if found and found[-1][-1] == place - 1:
+            found[-1].append(place)
+        else:
+            found.append([place])
+    if len(places) != len(dims) or len(found) < 2:
+        return None
+    return tuple(map(tuple, reversed(found)))
+
+
+@lru_cache(maxsize=1024)
 def reduced(shape: Shape, dims: Any, keepdim: bool) -> Shape:
     """``shape`` without ``dims``, or with size 1 in their places."""
     ndim = len(shape)
@@ -84,6 +103,36 @@ def reduced(shape: Shape, dims: Any, keepdim: bool) -> Shape:
     if keepdim:
         return tuple(1 if place in places else size for place, size in enumerate(shape))
     return tuple(size for place, size in enumerate(shape) if place not in places)
+
+
+def spread(shape: Shape, strides: Shape, itemsize: int, dims: Any) -> Any:
+    """The memory of an array with gaps, or in another order, as spans to go along or to sum over.
+
+    Spans are ``(kind, count, step, dimensions)`` from the outermost to the innermost one: ``"+"``
+    of ``dims``, ``" "`` of others, with steps in elements. Dimensions of one kind are one span
+    where they lie without a gap. None where dims are no dimensions, where the innermost step is not
+    1, or where the others are not in order: the result would not be contiguous.
+    """
+    ndim = len(shape)
+    if dims is None or dims == ():
+        dims = tuple(range(ndim))
+    dims = (dims,) if type(dims) is int else dims
+    if not all(-ndim <= dim < ndim for dim in dims) or len({d % ndim for d in dims}) != len(dims):
+        return None
+    places = {dim % ndim for dim in dims}
+    order = sorted((d for d in range(ndim) if shape[d] > 1), key=lambda d: -strides[d])
+    others = [d for d in order if d not in places]
+    if others != sorted(others) or any(strides[d] <= 0 or strides[d] % itemsize for d in order):
+        return None
+    spans: list[tuple[str, int, int, tuple[int, ...]]] = []
+    for d in order:
+        kind, step = "+" if d in places else " ", strides[d] // itemsize
+        if spans and spans[-1][0] == kind and spans[-1][2] == shape[d] * step:
+            _, count, _, before = spans.pop()
+            spans.append((kind, count * shape[d], step, (*before, d)))
+        else:
+            spans.append((kind, shape[d], step, (d,)))
+    return spans if spans and spans[-1][2] == 1 else None
 
 
 def tiles(outer: int, inner: int, threads: int) -> tuple[int, int]:

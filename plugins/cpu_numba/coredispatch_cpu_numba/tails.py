@@ -151,25 +151,43 @@ def _extreme(operation: str) -> Callable[..., ir.Value]:
     return combine
 
 
-#: how two vectors are combined, and what changes none
-_FOLDS: dict[str, tuple[Callable[..., ir.Value], float]] = {
-    "sum": (_sum, 0.0),
-    "amax": (_extreme("maximum"), -np.inf),
-    "amin": (_extreme("minimum"), np.inf),
-    "top": (larger, -np.inf),
+def _itself(builder: Any, value: ir.Value) -> ir.Value:
+    return value
+
+
+def _square(builder: Any, value: ir.Value) -> ir.Value:
+    return builder.fmul(value, value)
+
+
+def _magnitude(builder: Any, value: ir.Value) -> ir.Value:
+    kind = ir.FunctionType(value.type, [value.type])
+    name = f"llvm.fabs.{suffix(value.type)}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [value])
+
+
+#: how two vectors are combined, what changes none, and what is done to elements before
+_FOLDS: dict[str, tuple[Callable[..., ir.Value], float, Callable[..., ir.Value]]] = {
+    "sum": (_sum, 0.0, _itself),
+    "amax": (_extreme("maximum"), -np.inf, _itself),
+    "amin": (_extreme("minimum"), np.inf, _itself),
+    "top": (larger, -np.inf, _itself),
+    "squares": (_sum, 0.0, _square),
+    "magnitudes": (_sum, 0.0, _magnitude),
+    "magnitude": (_extreme("maximum"), 0.0, _magnitude),
 }
 
 
 @memoized
 def fold_of(char: str, name: str) -> Any:
-    """An intrinsic of an array: its ``sum``, ``amax``, ``amin`` or ``top``.
+    """An intrinsic of an array: its ``sum``, ``amax``, ``amin`` or ``top``; the sum of its
+    ``squares`` or ``magnitudes``, or its largest ``magnitude``.
 
     ``amax`` and ``amin`` are NaN where an element is; ``top`` is the largest of the numbers, in
     fewer instructions, for those who see NaN in what they do next. Vectors are combined in an order
     that depends on their number only.
     """
     lanes = machine().lanes(char)
-    combine, neutral = _FOLDS[name]
+    combine, neutral, prepare = _FOLDS[name]
 
     @intrinsic
     def fold(typingctx: Any, block: Any) -> Any:
@@ -187,7 +205,8 @@ def fold_of(char: str, name: str) -> Any:
                 builder.store(combine(builder, builder.load(chain), value), chain)
 
             def take(chain: ir.Value, index: ir.Value) -> None:
-                add(chain, builder.load(_at(builder, array, index, lanes), align=size))
+                value = builder.load(_at(builder, array, index, lanes), align=size)
+                add(chain, prepare(builder, value))
 
             step = lanes * CHAINS
             most, whole = (builder.and_(array.nitems, word(-count)) for count in (step, lanes))
@@ -198,7 +217,8 @@ def fold_of(char: str, name: str) -> Any:
                 take(chains[0], i)
             with builder.if_then(builder.icmp_signed("<", whole, array.nitems)):
                 mask = below(builder, builder.sub(array.nitems, whole), 0, vector)
-                add(chains[1], load_some(builder, _at(builder, array, whole, lanes), mask, start))
+                rest = load_some(builder, _at(builder, array, whole, lanes), mask, start)
+                add(chains[1], prepare(builder, rest))
             for one, other in ((0, 1), (2, 3), (0, 2)):
                 add(chains[one], builder.load(chains[other]))
             result, count = builder.load(chains[0]), lanes

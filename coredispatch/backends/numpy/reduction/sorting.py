@@ -161,6 +161,58 @@ def median(x: np.ndarray) -> Any:
     return parted[last] if parted[last] != parted[last] else parted[last // 2]
 
 
+def _rank_of_rows(rows: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """The elements of ``rank`` of the last dim and their indices, as a stable sort has them."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    if rows.dtype.kind in "fiu" and rows.itemsize > 2:
+        values = np.partition(flat, rank, -1)[:, rank]
+        equal = flat == values[:, None]
+        if np.count_nonzero(equal) == values.size:  # neither equal ones nor NaN
+            return values, equal.argmax(-1)
+    if _packable(rows):
+        keys = _packed(flat, False)
+        keys.partition(rank, -1)
+        index = keys[:, rank] & 0xFFFFFFFF
+    else:
+        index = argsort_rows(flat, False)[:, rank]
+    return flat[np.arange(len(flat)), index], index
+
+
+def _ranked(x: np.ndarray, dim: int, rank: int, keepdim: bool, nan_first: bool) -> Any:
+    """The element of ``rank`` along ``dim`` and its index.
+
+    Where ``nan_first``, it is the first NaN of those that have one.
+    """
+    dim = normalize_dim(dim, x.ndim)
+    rows, _ = _last(x, dim)
+    values, index = _rank_of_rows(rows, rank)
+    if nan_first and x.dtype.kind in "fV":
+        missing = np.isnan(rows).reshape(-1, rows.shape[-1])
+        if missing.any():
+            index = np.where(missing.any(-1), missing.argmax(-1), index)
+            values = rows.reshape(missing.shape)[np.arange(len(index)), index]
+    found = []
+    for array in (values.reshape(rows.shape[:-1]), index.reshape(rows.shape[:-1])):
+        if dim < x.ndim - 1:  # the last dim stands where the one looked along was
+            array = np.ascontiguousarray(np.moveaxis(array, dim, -1))
+        found.append(np.expand_dims(array, dim) if keepdim else array)
+    return tuple(found)
+
+
+def kthvalue(x: np.ndarray, k: int, dim: int, keepdim: bool) -> Any:
+    """The ``k``-th smallest elements along ``dim`` and their indices."""
+    if not x.ndim or not 1 <= k <= x.shape[normalize_dim(dim, x.ndim)]:
+        return NotImplemented  # the decomposition says what is wrong
+    return _ranked(x, dim, k - 1, keepdim, False)
+
+
+def median_dim(x: np.ndarray, dim: int, keepdim: bool) -> Any:
+    """The lower medians along ``dim`` and their indices."""
+    if not x.ndim or not x.shape[normalize_dim(dim, x.ndim)]:
+        return NotImplemented  # as above
+    return _ranked(x, dim, (x.shape[dim] - 1) // 2, keepdim, True)
+
+
 def unique_all(x: np.ndarray, dim: int | None) -> Any:
     """Distinct elements or slices, the index of each element's value, and counts."""
     if x.dtype.kind == "V":
@@ -225,7 +277,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "argsort": argsort,
     "topk": topk,
+    "kthvalue": kthvalue,
     "median": median,
+    "median_dim": median_dim,
     "unique_all": unique_all,
     "searchsorted": searchsorted,
     "bincount": bincount,

@@ -39,7 +39,7 @@ from coredispatch_cpu_numba.kernels.elementwise import (
 )
 from coredispatch_cpu_numba.kernels.elementwise import strided as strided_pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter, writes
-from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
+from coredispatch_cpu_numba.kernels.linalg import distances, products, products_bfloat16
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
     attention,
@@ -54,7 +54,7 @@ from coredispatch_cpu_numba.kernels.nn import (
     resampling,
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
-from coredispatch_cpu_numba.kernels.reduction import scans, searching, sorting, sums
+from coredispatch_cpu_numba.kernels.reduction import norms, scans, searching, sorting, sums
 from coredispatch_cpu_numba.kernels.shape import copies, padding
 
 __all__ = ["MODULES"]
@@ -63,6 +63,7 @@ MODULES = (
     pointwise,
     parametrized,
     sums,
+    norms,
     softmax,
     layer_norms,
     batch_norm,
@@ -92,6 +93,7 @@ MODULES = (
     copies,
     padding,
     recurrent,
+    distances,
     products,
     products_bfloat16,
     requantized,

@@ -17,6 +17,7 @@ import numpy as np
 from coredispatch.plugin import OpError, call_raw
 from coredispatch_cpu_numba.arrays import FLOATS
 from coredispatch_cpu_numba.kernels.elementwise import pointwise
+from coredispatch_cpu_numba.layout import reduced
 
 __all__ = ["KERNELS", "LEAST", "PRIORITY", "WHEN"]
 
@@ -106,6 +107,68 @@ def _elementwise(name: str) -> Callable[..., Any]:
     return kernel
 
 
+def _dims(dim: Any, order: tuple[int, ...]) -> Any:
+    """Dimensions where ``order`` has them; raises ValueError or IndexError where there are none."""
+    if type(dim) is int:
+        return order.index(range(len(order))[dim])
+    return dim and tuple([order.index(range(len(order))[d]) for d in dim])
+
+
+def _reduction(name: str, at: int) -> Callable[..., Any]:
+    """Operator ``name`` whose arguments have ``dim`` and ``keepdim`` from ``at`` on.
+
+    The result is one number for many: it costs little to bring it into order.
+    """
+
+    def kernel(self: np.ndarray, *rest: Any) -> Any:
+        dim, keepdim = rest[at], rest[at + 1]
+        order = _order(self.shape, self.strides, self.itemsize)
+        if order is None:
+            return call_raw(name, "cpu", _in_order(self), *rest)
+        try:
+            dims = _dims(dim, order)
+        except IndexError:
+            return NotImplemented
+        given = (*rest[:at], dims, True, *rest[at + 2 :])
+        result = call_raw(name, "cpu", self.transpose(order), *given)
+        shape = reduced(self.shape, dim, keepdim)
+        return result.transpose([order.index(i) for i in range(len(order))]).reshape(shape)
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _scan(name: str) -> Callable[..., Any]:
+    """Operator ``name`` along a dimension of arrays in any order, which the result keeps."""
+
+    def kernel(self: np.ndarray, dim: int, *rest: Any) -> Any:
+        order = _order(self.shape, self.strides, self.itemsize)
+        if order is None:
+            return call_raw(name, "cpu", _in_order(self), dim, *rest)
+        try:
+            along = _dims(dim, order)
+        except IndexError:
+            return NotImplemented
+        result = call_raw(name, "cpu", self.transpose(order), along, *rest)
+        return result.transpose([order.index(i) for i in range(len(order))])
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _accepts_reduction(self: Any, *rest: Any) -> bool:
+    """Not along one dimension of elements apart: NumPy reads them as fast as a copy would."""
+    return (
+        self.dtype in FLOATS
+        and not self.flags.c_contiguous
+        and (min(self.strides) == self.itemsize or not rest[0])
+    )
+
+
+def _accepts_scan(self: Any, *_: Any) -> bool:
+    return self.dtype in FLOATS and not self.flags.c_contiguous
+
+
 def _accepts_elementwise(self: Any, *_: Any) -> bool:
     return (
         self.dtype in FLOATS
@@ -122,12 +185,22 @@ _ELEMENTWISE = (
     "leaky_relu_backward",
     "threshold_backward",
 )
+#: reductions, and the place of ``dim`` behind the array
+_REDUCTIONS = {
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), 0),
+    **dict.fromkeys(("linalg_vector_norm", "norm", "power_norm"), 1),
+}
+_SCANS = ("cumsum", "cumprod", "logcumsumexp")
 KERNELS: dict[str, Callable[..., Any]] = {
+    **{name: _reduction(name, at) for name, at in _REDUCTIONS.items()},
+    **{name: _scan(name) for name in _SCANS},
     **{name: _served(name) for name in _OPERATORS},
     **{name: _elementwise(name) for name in _ELEMENTWISE},
 }
 WHEN: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(_OPERATORS, _accepts),
     **dict.fromkeys(_ELEMENTWISE, _accepts_elementwise),
+    **dict.fromkeys(_REDUCTIONS, _accepts_reduction),
+    **dict.fromkeys(_SCANS, _accepts_scan),
 }
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

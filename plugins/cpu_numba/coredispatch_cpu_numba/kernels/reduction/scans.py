@@ -1,4 +1,4 @@
-"""cumsum and cumprod, carried in float64, and running extremes along any dimension."""
+"""cumsum and cumprod, carried in float64, logcumsumexp, running extremes along any dimension."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = ["KERNELS", "LEAST"]
 
 _LEAST = 64
 _SPLIT = 32768
+_LOG_SPLIT = 8192
 # Tiles of columns share the cache lines at their borders, and threads that write to them wait for
 # each other in every row. From here on memory is slower than that.
 _MEMORY = 1 << 21
@@ -61,6 +62,28 @@ def _scan(name: str) -> Callable[..., np.ndarray]:
     return kernel
 
 
+_log_rows = Loop("reduction.log_sums", "rows", _LOG_SPLIT)
+_log_columns = Loop("reduction.log_sums", "columns", _LOG_SPLIT)
+
+
+def logcumsumexp(self: np.ndarray, dim: int) -> Any:
+    """Running logarithms of sums of exponentials."""
+    if not is_dense(self, 1) or not self.ndim:
+        return NotImplemented
+    spans = along(self.shape, dim)
+    if spans is None:
+        return NotImplemented
+    outer, n, inner = spans
+    own, size, out = self.dtype, self.size, np.empty(self.shape, self.dtype)
+    if inner > 1:
+        tile, count = tiles(outer, inner, thread_count.wanted if size >= _MEMORY else 1)
+        arguments = (self, n, inner, tile, count, out)
+        _log_columns(own, size, outer * count, *arguments, weight=tile * n)
+    else:
+        _log_rows(own, size, outer, self, n, out, weight=n)
+    return out
+
+
 _running = Loop("reduction.scans", "running", _SPLIT)
 
 
@@ -85,5 +108,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **{name: _scan(name) for name in ("cumsum", "cumprod")},
     "cummax": _extreme("cummax", 1),
     "cummin": _extreme("cummin", 0),
+    "logcumsumexp": logcumsumexp,
 }
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

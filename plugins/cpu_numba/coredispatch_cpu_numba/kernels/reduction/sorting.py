@@ -1,4 +1,7 @@
-"""sort, argsort and topk of short rows; NumPy's kernels serve long ones and other dimensions."""
+"""sort, argsort and topk of short rows; kthvalue and median of few elements along any dimension.
+
+NumPy's kernels serve what is longer.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, POINTWISE, is_dense
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import reduced
 
 __all__ = ["KERNELS", "LEAST"]
 
@@ -35,9 +39,9 @@ def _first(x: np.ndarray, k: int, dim: int, descending: bool) -> Any:
     if size < _SPLIT:  # Loop.__call__ written out
         launch, task, _ = _few_in_order[own]
         count = size // n
-        launch(x, n, k, int(descending), values, indices, count, count, task, 0)
+        launch(x, n, 0, k, int(descending), values, indices, count, count, task, 0)
     else:
-        _in_order(own, size, size // n, x, n, k, int(descending), values, indices, weight=n)
+        _in_order(own, size, size // n, x, n, 0, k, int(descending), values, indices, weight=n)
     return values, indices
 
 
@@ -59,5 +63,39 @@ def topk(self: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any
     return _first(self, k, dim, largest)
 
 
-KERNELS: dict[str, Callable[..., Any]] = {"argsort": argsort, "sort": sort, "topk": topk}
+def kthvalue(self: np.ndarray, k: int, dim: int, keepdim: bool) -> Any:
+    """The ``k``-th smallest elements along ``dim``, and where they were."""
+    shape, own = self.shape, self.dtype
+    ndim = len(shape)
+    if not -ndim <= dim < ndim or not is_dense(self, 1, POINTWISE):
+        return NotImplemented
+    n = shape[dim]
+    if n > _LONGEST[own.itemsize] or not 0 < k <= n:
+        return NotImplemented
+    rows = self
+    if dim != -1 and dim != ndim - 1:
+        order = [d for d in range(ndim) if d != dim % ndim]
+        rows = np.ascontiguousarray(self.transpose(*order, dim))
+    count, shape = self.size // n, reduced(shape, dim, keepdim)
+    values, indices = np.empty(shape, own), np.empty(shape, INT64)
+    _in_order(own, self.size, count, rows, n, k - 1, 1, 0, values, indices, weight=n)
+    return values, indices
+
+
+def median_dim(self: np.ndarray, dim: int, keepdim: bool) -> Any:
+    """The lower medians along ``dim`` where there is no NaN, and where they were."""
+    if not -self.ndim <= dim < self.ndim or self.dtype not in FLOATS:
+        return NotImplemented
+    if np.isnan(np.vdot(self, self)):
+        return NotImplemented
+    return kthvalue(self, (self.shape[dim] + 1) // 2, dim, keepdim)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "argsort": argsort,
+    "kthvalue": kthvalue,
+    "median_dim": median_dim,
+    "sort": sort,
+    "topk": topk,
+}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, 1)

@@ -1,4 +1,8 @@
-"""Reductions over neighbouring dimensions of a contiguous array."""
+"""Reductions over neighbouring dimensions of a contiguous array.
+
+Sums and means also take dimensions with others between them, and arrays of another order or with
+gaps, as slices are.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,19 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba import thread_count
-from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
-from coredispatch_cpu_numba.layout import BLOCK, NARROW, along, around, reduced, strips, tiles
+from coredispatch_cpu_numba.layout import (
+    BLOCK,
+    NARROW,
+    along,
+    around,
+    reduced,
+    runs,
+    spread,
+    strips,
+    tiles,
+)
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
@@ -20,6 +34,7 @@ Kernel = Callable[..., Any]
 _LEAST = 2048
 _LEAST_TOTAL = 512  # sums, means and extrema
 _FEW = 8192  # elements below which the detour over strips costs more than the additions
+_TALL = 2048  # elements of a matrix of few columns whose rows are taken several at a time
 _SPLIT = 65536
 _FEW_RESULTS = 1024
 _NOTHING = (0, 0, 0)  # never seen: the predicates reject what cannot be laid out
@@ -36,6 +51,29 @@ def _plan(shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
     return spans and (*spans, reduced(shape, dim, keepdim))
 
 
+@lru_cache(maxsize=1024)
+def _apart(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, dim: Any, keepdim: bool
+) -> Any:
+    """Where what is summed lies in an array that is not contiguous.
+
+    ``(outer, n, inner)``, how far one matrix and one row are from the next, and the result's shape.
+    Or a tuple of one: the dimensions to sum over first. None for what is left to others.
+    """
+    spans = spread(shape, strides, itemsize, dim)
+    if spans is None:
+        return None
+    kinds = "".join(kind for kind, *_ in spans)
+    if kinds.endswith("++"):
+        return (spans[-1][3],)
+    if kinds not in ("+", " +", "+ ", " + "):
+        return None
+    outer, across = spans[0][1:3] if kinds[0] == " " else (1, 0)
+    _, n, down, _ = spans[kinds.index("+")]
+    inner = spans[-1][1] if kinds[-1] == " " else 1
+    return outer, n, inner, across, down, reduced(shape, dim, keepdim)
+
+
 def _sum(mean: bool) -> Kernel:
     name = "mean" if mean else "sum"
     rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
@@ -48,33 +86,45 @@ def _sum(mean: bool) -> Kernel:
     few_rows, few_columns = rows.compiled, columns.compiled
 
     def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> Any:
-        if dtype is not None or not is_dense(self, 1):
+        if dtype is not None or self.dtype not in FLOATS:
             return NotImplemented
-        plan = _plan(self.shape, dim, keepdim)
         size, own = self.size, self.dtype
-        if plan is None:
-            return sum_around(self, dim, keepdim)
-        outer, n, inner, shape = plan
-        if outer == 1 and 1 < inner < NARROW and size >= _FEW:
-            height, count = strips(n, 4096)
-            parts = np.empty((count, inner))
-            narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
-            total = np.add.reduce(parts, 0)
+        if self.flags.c_contiguous:
+            plan = _plan(self.shape, dim, keepdim)
+            if plan is None:
+                found = sum_around(self, dim, keepdim)
+                return sum_apart(self, dim, keepdim) if found is NotImplemented else found
+            outer, n, inner, shape = plan
+            across, down = n * inner, inner
+        else:
+            plan = _apart(self.shape, self.strides, self.itemsize, dim, keepdim)
+            if plan is None:
+                return NotImplemented
+            if len(plan) == 1:
+                some = kernel(self, plan[0], True)
+                return some if some is NotImplemented else kernel(some, dim, keepdim)
+            outer, n, inner, across, down, shape = plan
+        flat = down == inner and across == n * inner
+        if 1 < inner < NARROW and size >= _FEW and flat and n * inner >= _TALL:
+            height, count = strips(n, 4096) if outer == 1 else (n, outer)
+            parts, every = np.empty((count, inner)), outer * n
+            narrow(own, size, count, self, every, inner, height, parts, weight=height * inner)
+            total = np.add.reduce(parts, 0) if outer == 1 else parts
             return (total / n if mean else total).astype(own).reshape(shape)
         out = np.empty(shape, own)
         if inner > 1:
             tile, count = _tiles(outer, inner, size)
+            arguments = (self, n, inner, across, down, tile, count, out)
             if size < _SPLIT or thread_count.wanted == 1:  # Loop.__call__ written out
                 launch, task, _ = few_columns[own]
-                count *= outer
-                launch(self, n, inner, tile, count // outer, out, count, count, task, 0)
+                launch(*arguments, outer * count, outer * count, task, 0)
             else:
-                columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+                columns(own, size, outer * count, *arguments, weight=tile * n)
         elif size < _SPLIT or thread_count.wanted == 1:
             launch, task, _ = few_rows[own]
-            launch(self, n, out, outer, outer, task, 0)
+            launch(self, n, across, out, outer, outer, task, 0)
         elif outer > 1:
-            rows(own, size, outer, self, n, out, weight=n)
+            rows(own, size, outer, self, n, across, out, weight=n)
         else:  # the same additions in the same order, block by block
             count = (n + BLOCK - 1) // BLOCK
             parts = np.empty(count)
@@ -91,6 +141,16 @@ def _sum(mean: bool) -> Kernel:
         out = np.empty(reduced(self.shape, dim, keepdim), self.dtype)
         beside(self.dtype, self.size, n, self, n, inner, int(mean), out, weight=outer * inner)
         return out
+
+    def sum_apart(self: np.ndarray, dim: Any, keepdim: bool) -> Any:
+        """Dimensions with others between them: one run of neighbours after the other."""
+        found = runs(self.ndim, dim)
+        if found is None:
+            return NotImplemented
+        out: Any = self
+        for neighbours in found:
+            out = kernel(out, neighbours, True)
+        return out if keepdim else out.reshape(reduced(self.shape, dim, False))
 
     kernel.__name__ = name
     return kernel

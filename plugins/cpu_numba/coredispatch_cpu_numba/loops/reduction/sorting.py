@@ -110,14 +110,14 @@ def _places_of(lanes: int, vectors: int) -> Any:
 
 
 def _rows(char: str) -> Callable[..., None]:
-    """Counts rows of ``n``, of each of which the first ``k`` in order are written."""
+    """Counts rows of ``n``, of which ``k`` in order are written each, from place ``begin`` on."""
     lanes = machine().lanes(char)
     whole = np.int32 if char == "f" else np.int64
     write_places, write_two = _places_of(lanes, 1), _places_of(lanes, 2)
     reserve = stack_words(LONGEST)
     behind = np.iinfo(whole).max  # no key is as large: what fills up a vector stands last
 
-    def loop(x, n, k, descending, values, indices, lo, hi):
+    def loop(x, n, begin, k, descending, values, indices, lo, hi):
         full_vectors()
         whole_vectors = (n + lanes - 1) // lanes * lanes
         keys = array_at(reserve(), whole_vectors, whole)
@@ -135,10 +135,11 @@ def _rows(char: str) -> Callable[..., None]:
             for j in range(n):
                 put(order, item(places, j), j)
             for i in range(k):
-                put(indices, r * k + i, item(order, i))
-                put(values, r * k + i, item(x, r * n + item(order, i)))
+                place = item(order, begin + i)
+                put(indices, r * k + i, place)
+                put(values, r * k + i, item(x, r * n + place))
 
     return loop
 
 
-LOOPS: dict[str, Loop] = {"rows": Loop("annnai", _rows, dtypes="fdEe")}
+LOOPS: dict[str, Loop] = {"rows": Loop("annnnai", _rows, dtypes="fdEe")}

@@ -1,7 +1,8 @@
 """Reductions of an array seen as ``(outer, n, inner)`` over its middle dimension.
 
 *Rows* (``inner == 1``) count rows and vectorize along them; *columns* vectorize across the
-``inner`` elements that lie side by side.
+``inner`` elements that lie side by side. Sums also take arrays with gaps: ``across`` is how far one
+row or matrix is from the next, ``down`` how far one row of a matrix is.
 
 Sums and products of float32 are carried in float64 from block to block: within a block of
 ``BLOCK`` elements the vector accumulators each see ``BLOCK / 64`` of them, so the error does not
@@ -51,10 +52,10 @@ def total_of(char: str) -> Callable[..., Any]:
 def _sum_rows(char: str) -> Callable[..., None]:
     total = total_of(char)
 
-    def loop(x, n, out, lo, hi):
+    def loop(x, n, across, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            out[r] = total(row_of(x, r, n))
+            out[r] = total(part(x, r * across, r * across + n))
 
     return loop
 
@@ -78,10 +79,10 @@ def _sum_around(char: str) -> Callable[..., None]:
 def _mean_rows(char: str) -> Callable[..., None]:
     total = total_of(char)
 
-    def loop(x, n, out, lo, hi):
+    def loop(x, n, across, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            out[r] = total(row_of(x, r, n)) / n
+            out[r] = total(part(x, r * across, r * across + n)) / n
 
     return loop
 
@@ -215,34 +216,34 @@ _FOLD = 256  # rows added up before their sum is folded into the column's total
 
 
 def _sum_columns(mean: bool) -> Callable[[str], Callable[..., None]]:
-    """Counts tiles of ``tile`` columns, ``tiles`` of them in each ``(n, inner)`` matrix."""
+    """Counts tiles of ``tile`` columns, ``tiles`` of them in each matrix of ``inner`` columns."""
 
     def build(char: str) -> Callable[..., None]:
         zero = elementary[char].T(0.0)
 
-        def loop(x, n, inner, tile, tiles, out, lo, hi):
+        def loop(x, n, inner, across, down, tile, tiles, out, lo, hi):
             full_vectors()
             total = np.empty(tile, np.float64)
             running = np.empty(tile, out.dtype)
             for unit in range(lo, hi):
                 left = unit % tiles * tile
                 width = min(tile, inner - left)
-                base = unit // tiles * n * inner + left
+                base = unit // tiles * across + left
                 fill(part(total, 0, width), 0.0)
                 for first in range(0, n, _FOLD):
                     fill(part(running, 0, width), zero)
                     last = min(n, first + _FOLD)
                     fours = first + (last - first) // 4 * 4
                     for i in range(first, fours, 4):  # the running sums are stored once for four
-                        at = base + i * inner
+                        at = base + i * down
                         one = part(x, at, at + width)
-                        two = part(x, at + inner, at + inner + width)
-                        three = part(x, at + 2 * inner, at + 2 * inner + width)
-                        four = part(x, at + 3 * inner, at + 3 * inner + width)
+                        two = part(x, at + down, at + down + width)
+                        three = part(x, at + 2 * down, at + 2 * down + width)
+                        four = part(x, at + 3 * down, at + 3 * down + width)
                         for j in range(width):
                             running[j] += (one[j] + two[j]) + (three[j] + four[j])
                     for i in range(fours, last):
-                        row = part(x, base + i * inner, base + i * inner + width)
+                        row = part(x, base + i * down, base + i * down + width)
                         for j in range(width):
                             running[j] += row[j]
                     for j in range(width):
@@ -304,7 +305,17 @@ def _extreme_columns(name: str) -> Callable[[str], Callable[..., None]]:
                 start = unit // tiles * inner + left
                 result = part(out, start, start + width)
                 copy(result, part(x, base, base + width))
-                for i in range(1, n):
+                fours = 1 + (n - 1) // 4 * 4
+                for i in range(1, fours, 4):  # the results are stored once for four rows
+                    at = base + i * inner
+                    one = part(x, at, at + width)
+                    two = part(x, at + inner, at + inner + width)
+                    three = part(x, at + 2 * inner, at + 2 * inner + width)
+                    four = part(x, at + 3 * inner, at + 3 * inner + width)
+                    for j in range(width):
+                        some = better(better(one[j], two[j]), better(three[j], four[j]))
+                        result[j] = better(result[j], some)
+                for i in range(fours, n):
                     row = part(x, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         result[j] = better(result[j], row[j])
@@ -351,9 +362,9 @@ def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
 
 
 LOOPS: dict[str, Loop] = {
-    "sum_rows": Loop("ana", _sum_rows),
+    "sum_rows": Loop("anna", _sum_rows),
     "sum_around": Loop("annna", _sum_around),
-    "mean_rows": Loop("ana", _mean_rows),
+    "mean_rows": Loop("anna", _mean_rows),
     "prod_rows": Loop("ana", _prod_rows),
     "amax_rows": Loop("ana", _extreme_rows("amax")),
     "amin_rows": Loop("ana", _extreme_rows("amin")),
@@ -364,8 +375,8 @@ LOOPS: dict[str, Loop] = {
     "mean_fold": Loop("dna", _fold(True)),
     "amax_blocks": Loop("aa", _extreme_blocks("amax")),
     "amin_blocks": Loop("aa", _extreme_blocks("amin")),
-    "sum_columns": Loop("annnna", _sum_columns(False)),
-    "mean_columns": Loop("annnna", _sum_columns(True)),
+    "sum_columns": Loop("annnnnna", _sum_columns(False)),
+    "mean_columns": Loop("annnnnna", _sum_columns(True)),
     "sum_strips": Loop("annnd", _sum_strips),
     "amax_columns": Loop("annnna", _extreme_columns("amax")),
     "amin_columns": Loop("annnna", _extreme_columns("amin")),
