@@ -74,6 +74,16 @@ def elementwise(size: int) -> Iterator[Kernel]:
     yield Kernel("relu in place", lambda lib, x: x.relu_(), (signed,))
     yield Kernel("lerp", lambda lib, x, y: lib.lerp(x, y, 0.1), (x, y))
     yield Kernel("addcmul", lambda lib, x, y: lib.addcmul(x, x, y, value=0.5), (x, y))
+    edges = lambda rng: np.linspace(-2, 2, 100)  # noqa: E731
+    yield Kernel("bucketize", lambda lib, x, e: lib.bucketize(x, e), (signed, edges))
+    yield Kernel("histc", lambda lib, x: lib.histc(x, 20), (signed,))
+    for suffix, backward in (("", False), (" fwd+bwd", True)):
+        yield Kernel(
+            f"fake_quantize{suffix}",
+            lambda lib, x: lib.fake_quantize_per_tensor_affine(x, 0.05, 0, -128, 127),
+            (signed,),
+            backward,
+        )
     for name in ("mse_loss", "smooth_l1_loss"):
         for suffix, backward in (("", False), (" fwd+bwd", True)):
             yield Kernel(

@@ -48,6 +48,7 @@ from coredispatch.registry.model.device import current_device
 from coredispatch.registry.model.dtypes import (
     DType,
     Promotion,
+    bfloat16,
     can_cast,
     default_dtype,
     scalar_dtype,
@@ -70,7 +71,9 @@ from coredispatch.registry.wiring import HOOKS
 
 __all__: list[str] = []
 
-_LARGE = 4096  # elements, from which the best conversion is worth 2 us to find it
+# Elements from which the best conversion of half precision is worth 2 us to find it: a kernel pack
+# may have one. That to bfloat16 takes the longest.
+_FEW, _MANY = 256, 4096
 
 
 def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
@@ -353,14 +356,17 @@ class OutputWrapper:
         if type(backend).cast is not Backend.cast or backend.device_count() > 1:
             return self.cast, None
         kernel = backend.kernels.get("to_dtype", backend.cast)
-        fn, context = kernel, None
+        fn: Any = kernel
+        context = None
         if isinstance(kernel, ContextKernel):
             fn, context = kernel.fn, kernel.kernel_context
 
         def cast(raw: Any, dtype: DType) -> Any:
-            if raw.size < _LARGE:
-                return fn(raw, dtype)
-            return call_raw("to_dtype", backend.name, raw, dtype)  # a pack may have a better one
+            size = getattr(raw, "size", 0)
+            if type(size) is int and size >= (_FEW if dtype is bfloat16 else _MANY):
+                if dtype.itemsize == 2 or getattr(raw.dtype, "itemsize", 0) == 2:
+                    return call_raw("to_dtype", backend.name, raw, dtype)
+            return fn(raw, dtype)
 
         return cast, context
 
