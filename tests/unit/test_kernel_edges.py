@@ -215,3 +215,35 @@ def test_portable_windows_of_a_0_dim_array() -> None:
 def test_averages_of_integers_lose_their_fractions() -> None:
     assert F.avg_pool1d(cd.tensor([[[1, 2, 3, 4]]]), 2).tolist() == [[[1, 3]]]
     assert F.avg_pool1d(cd.tensor([[[-1, -2, -4, -5]]]), 2).tolist() == [[[-1, -4]]]
+
+
+@pytest.mark.parametrize("dtype", [cd.uint8, cd.int8, cd.int16, cd.int32, cd.int64])
+def test_whole_numbers_shifted_left_lose_what_leaves_the_type(dtype: cd.DType) -> None:
+    values = np.arange(-128, 128).astype(dtype.name)
+    x = cd.from_numpy(values)
+    for count in range(8 * dtype.itemsize):
+        shifted = np.left_shift(values, np.array(count, values.dtype))
+        np.testing.assert_array_equal((x << count).numpy(), shifted, strict=True)
+
+
+@pytest.mark.parametrize("dtype", [cd.uint8, cd.int8, cd.int64])
+@pytest.mark.parametrize("bounds", [(3, 50), (None, 4), (4, None), (50, 3), (0, 127)])
+def test_whole_numbers_between_bounds(dtype: cd.DType, bounds: tuple[int | None, ...]) -> None:
+    values = np.arange(128).astype(dtype.name)
+    low, high = bounds
+    raised = values if low is None else np.maximum(values, values.dtype.type(low))
+    expected = raised if high is None else np.minimum(raised, values.dtype.type(high))
+    for x in (cd.from_numpy(values), cd.from_numpy(np.repeat(values, 2))[::2]):
+        np.testing.assert_array_equal(x.clamp(low, high).numpy(), expected, strict=True)
+
+
+def test_counts_of_whole_numbers() -> None:
+    """Weights of single precision are summed in double precision; nothing has a sum, too."""
+    x, weights = cd.tensor([1, 1, 4]), cd.tensor([1e8, 3.0, 0.5])
+    assert cd.bincount(x).tolist() == [0, 2, 0, 0, 1]
+    assert cd.bincount(x.to(cd.uint8), minlength=7).tolist() == [0, 2, 0, 0, 1, 0, 0]
+    assert cd.bincount(x, weights).tolist() == [0, np.float32(1e8 + 3), 0, 0, 0.5]
+    nothing = cd.bincount(x[:0], weights[:0], 2)
+    assert nothing.dtype is cd.float32 and nothing.tolist() == [0, 0]
+    with pytest.raises(ValueError, match="non-negative"):
+        cd.bincount(cd.tensor([1, -1]))

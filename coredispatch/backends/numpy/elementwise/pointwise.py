@@ -277,6 +277,14 @@ def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
     return _bound(np.minimum, raised, high, raised if inside else None)
 
 
+def left_shift(x: Any, count: Any, out: Any = None) -> Any:
+    """``x * 2**count``, in vectors where ``count`` is one number; what leaves the type is lost."""
+    if type(count) is int and type(x) is np.ndarray and x.ndim and x.dtype.kind in "iu":
+        if 0 <= count < 8 * x.itemsize:
+            return np.multiply(x, np.left_shift(x.dtype.type(1), x.dtype.type(count)), out)
+    return np.left_shift(x, count, out)
+
+
 def sign(x: np.ndarray, out: Any = None) -> Any:
     """-1, 0 or 1."""
     if x.dtype.kind not in "bV":
@@ -467,7 +475,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
     "bitwise_not": np.bitwise_not,
-    "bitwise_left_shift": np.left_shift,
+    "bitwise_left_shift": left_shift,
     "bitwise_right_shift": np.right_shift,
     "remainder": _checked(np.remainder),
     "floor_divide": _checked(np.floor_divide),

@@ -10,6 +10,7 @@ values' order and indices at once. Measured on 1e6 float32: 12 ms against 95 ms 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,22 @@ def bincount(x: np.ndarray, weights: Any, minlength: Any) -> Any:
     return sums.astype(np.float64, copy=False)  # of nothing NumPy makes integers
 
 
+def even_edges(x: np.ndarray, bins: int, low: Any, high: Any, op: str, place: int) -> Any:
+    """Edges of ``bins`` cells over a range, or over that of the elements.
+
+    What the definition refuses is left to it.
+    """
+    if bins < 1 or not x.size:
+        return NotImplemented
+    if low is None or high is None:
+        low, high = float(x.min()), float(x.max())
+    if not (isfinite(low) and isfinite(high) and low <= high):
+        return NotImplemented
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, bins + 1).astype(x.dtype)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "argsort": argsort,
@@ -283,4 +300,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "unique_all": unique_all,
     "searchsorted": searchsorted,
     "bincount": bincount,
+    "even_edges": even_edges,
 }
