@@ -9,7 +9,7 @@ from coredispatch.plugin import Tensor, no_grad, operator
 
 __all__ = ["check_and_unscale_"]
 
-_unscale_each = operator("unscale_each")
+_unscale_each: Any = operator("unscale_each")
 
 
 def check_and_unscale_(tensors: Any, found_inf: Tensor, inv_scale: Any) -> None:

@@ -121,8 +121,8 @@ def grouped_products(self: Tensor, mat2: Tensor, offs: Tensor) -> Tensor:
             matmul(narrow(self, 1, start, n), narrow(mat2, 0, start, n))
             for start, n in spans(ends, self.shape[1])
         ]
-        shape = 0, self.shape[0], mat2.shape[1]
-        return lazy.stack(parts, 0) if parts else lazy.zeros(shape, dtype=dtype, device=self.device)
+        none = 0, self.shape[0], mat2.shape[1]
+        return lazy.stack(parts, 0) if parts else lazy.zeros(none, dtype=dtype, device=self.device)
     if mat2.ndim == 2:
         return grouped_products(mat2.mT, self.mT, offs).mT
     found = spans(ends, self.shape[0])

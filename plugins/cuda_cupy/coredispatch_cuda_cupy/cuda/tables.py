@@ -24,13 +24,13 @@ class Table(NamedTuple):
 
     array: Any
     lists: int
-    count: int
+    tensors: int
     parts: int
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The table, its lists, tensors and parts, and the length of a part."""
-        return self.array, self.lists, self.count, self.parts, PART
+        return self.array, self.lists, self.tensors, self.parts, PART
 
     @property
     def grid(self) -> int:

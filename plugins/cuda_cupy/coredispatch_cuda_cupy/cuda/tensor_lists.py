@@ -74,13 +74,13 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
             return NotImplemented
         ((dtype, table),) = found
         kind = {1.0: _ONE, 2.0: _TWO, math.inf: _LARGEST}.get(order, _OTHER)
-        sums, norms = cupy.empty(max(table.parts, 1), wide(dtype)), cupy.empty(table.count, dtype)
+        sums, norms = cupy.empty(max(table.parts, 1), wide(dtype)), cupy.empty(table.tensors, dtype)
         options = kind, 0.0 if kind == _LARGEST else order
         if table.grid:
             arguments = (*table.arguments, sums, *options)
             launch("norm_parts", dtype, table.grid, THREADS, arguments)
         arguments = (*table.arguments, sums, norms, *options)
-        launch("norm_whole", dtype, min(table.count, MOST_BLOCKS), THREADS, arguments)
+        launch("norm_whole", dtype, min(table.tensors, MOST_BLOCKS), THREADS, arguments)
         return norms
 
     def clip_each(tensors: Any, norm: Any, max_norm: float) -> Any:
