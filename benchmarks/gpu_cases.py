@@ -96,6 +96,25 @@ def _many(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     return lambda: x @ y.transpose(-1, -2)
 
 
+def _groups(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    groups, rows, size = (16, 8192, 1024) if scale else (3, 24, 16)
+    x = _normal(lib, device, rows, size, dtype="bfloat16")
+    w = _normal(lib, device, groups, size, size, dtype="bfloat16", seed=1)
+    ends = np.sort(np.random.default_rng(2).integers(0, rows, groups)).astype(np.int32)
+    ends[-1] = rows
+    offs = lib.from_numpy(ends).to(device)
+    return lambda: lib.nn.functional.grouped_mm(x, w, offs=offs)
+
+
+def _clip(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    """Of 200 gradients of 2^16 elements; a norm that is clipped to itself stays what it is."""
+    count, size = (200, 1 << 16) if scale else (3, 8)
+    parameters = [_normal(lib, device, size, seed=seed) for seed in range(count)]
+    for parameter in parameters:
+        parameter.grad = parameter.clone()
+    return lambda: lib.nn.utils.clip_grad_norm_(parameters, 1e9)
+
+
 def _rows(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     count, width = (65536, 64) if scale else (6, 4)
     x = _normal(lib, device, count, width)
@@ -185,6 +204,8 @@ def kernels() -> list[Case]:
         Case("matmul", "4096^3 float32", 1.03, _binary(lambda lib, x, y: x @ y, 4096, 4096)),
         Case("matmul", "linear 4096^3 bf16 with bias", 1.03, _linear),
         Case("matmul", "64 of 1024^3 bf16, transposed", 1.03, _many),
+        Case("matmul", "16 groups of 8192 rows bf16", 1.5, _groups),
+        Case("training", "clip 200 gradients", 1.5, _clip),
         Case("attention", "causal bf16", 1.10, _attention(False)),
         Case("attention", "causal bf16 with gradients", 1.10, _attention(True)),
         Case("convolution", "3x3 float16", 1.10, _convolution(False)),

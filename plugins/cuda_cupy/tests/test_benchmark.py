@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -101,3 +102,20 @@ def test_each_part_of_make_gpu_says_what_is_missing(part: str, text: str, tmp_pa
         text=True,
     )
     assert text in done.stdout + done.stderr
+
+
+def test_the_parts_of_make_gpu_end_within_ten_minutes() -> None:
+    makefile = FOLDER.parent / "Makefile"
+    if not makefile.exists():
+        pytest.skip("there is no Makefile")
+    text = makefile.read_text(encoding="utf-8")
+    parts = re.search(r"for part in ([\w -]+);", text)
+    assert parts is not None
+    limits = []
+    for part in parts.group(1).split():
+        recipe = re.search(rf"^{part}:\n((?:\t.*\n)+)", text, re.MULTILINE)
+        assert recipe is not None, part
+        limit = re.search(r"timeout (?:-s INT )?-k (\d+) (\d+) ", recipe.group(1))
+        assert limit is not None, part
+        limits.append(sum(map(int, limit.groups())))
+    assert len(limits) == 3 and sum(limits) <= 600
