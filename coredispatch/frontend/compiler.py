@@ -135,11 +135,14 @@ def compile(
     if not callable(model):
         raise RuntimeError(f"compile takes a function or a module, not {type(model).__name__}")
     from coredispatch.frontend.compiling.function import CompiledFunction
+    from coredispatch.frontend.compiling.module import OptimizedModule
     from coredispatch.frontend.compiling.recording import load
     from coredispatch.graph.compilers import compiler_named
 
     load()
     compiler = compiler_named(backend)
+    if isinstance(model, OptimizedModule):
+        model = model._orig_mod  # names of parameters have one prefix, however often
     if isinstance(model, CompiledFunction):
         if (model.backend, model.fullgraph, model.dynamic) == (backend, fullgraph, dynamic):
             return model
@@ -147,8 +150,6 @@ def compile(
     made = CompiledFunction(model, compiler, fullgraph, dynamic)
     made.backend = backend
     if isinstance(model, Module):
-        from coredispatch.frontend.compiling.module import OptimizedModule
-
         return OptimizedModule(model, made)
     return made
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import coredispatch as cd
+
 TRAINING = """
 import torch
 
@@ -133,3 +135,18 @@ def test_what_was_written_as_torch_is_read_without(tmp_path: Path) -> None:
         "assert cd.export.load('program.pt2').module()(cd.ones(1, 3, 4, 2)).sum() == 24"
     )
     subprocess.run([sys.executable, "-c", read], cwd=tmp_path, check=True)
+
+
+def test_what_is_compiled_twice_has_one_prefix() -> None:
+    module = cd.nn.Sequential(cd.nn.Linear(2, 3), cd.nn.ReLU())
+    once = cd.compile(module)
+    twice = cd.compile(cd.compile(once, dynamic=True))
+    names = ["_orig_mod.0.weight", "_orig_mod.0.bias"]
+    assert list(once.state_dict()) == list(twice.state_dict()) == names
+    assert [name for name, _ in twice.named_parameters()] == names
+    assert twice._orig_mod is module
+    once.load_state_dict(twice.state_dict())
+    x = cd.ones(4, 2)
+    assert twice(x).tolist() == module(x).tolist() == once(x).tolist()
+    inner = cd.nn.Sequential(cd.compile(cd.nn.Linear(2, 2)))
+    assert list(cd.compile(inner).state_dict())[0] == "_orig_mod.0._orig_mod.weight"

@@ -172,3 +172,37 @@ def test_a_window_may_lie_wholly_outside() -> None:
     op = TABLE.operator("conv_input_grad")
     options = ((1, 2, 9, 1), (1, 1), (2, 2), (2, 2), 1)
     close(op(grad, weight, *options), op.decomposition(grad, weight, *options))
+
+
+def test_gradients_as_functions_compute_no_convolution_forward() -> None:
+    torch = pytest.importorskip("torch")
+    options = (2, 1), (1, 0), (1, 2), 2
+    x, w = array(2, 4, 7, 6), array(6, 2, 3, 2)
+    given = array(2, 6, 4, 4)
+    found = []
+    for library in (cd, torch):
+        t, weight, g = (library.from_numpy(a).requires_grad_() for a in (x, w, given))
+        first = library.nn.grad.conv2d_input(t.shape, weight, g, *options)
+        second = library.nn.grad.conv2d_weight(t, weight.shape, g, *options)
+        loss = first.square().sum() + second.square().sum()
+        found.append([first, second, *library.autograd.grad(loss, [t, weight, g])])
+    for mine, theirs in zip(*found):
+        close(mine, theirs)
+
+    from coredispatch.utils._python_dispatch import TorchDispatchMode
+
+    class Calls(TorchDispatchMode):
+        names: list[str] = []
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Calls(), cd.no_grad():
+        cd.nn.grad.conv2d_input(x.shape, cd.from_numpy(w), cd.from_numpy(given), *options)
+        cd.nn.grad.conv2d_weight(cd.from_numpy(x), w.shape, cd.from_numpy(given), *options)
+    assert Calls.names and not [name for name in Calls.names if "convolution." in name]
+    with pytest.raises(RuntimeError, match="does not fit a convolution"):
+        cd.nn.grad.conv2d_input(x.shape, cd.from_numpy(w), cd.from_numpy(given[:1]), *options)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.backward import grad as _gradient
-from coredispatch.frontend.modes import enable_grad
+from coredispatch.ops.conv.reference import input_grad_shape, weight_grad_shape
+from coredispatch.ops.support.windows import spatial_tuple
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
@@ -18,18 +18,33 @@ __all__ = [
 ]
 
 
+def _batched(n: int, x: Any) -> Any:
+    """A single sample as a batch of one."""
+    return x.unsqueeze(0) if x.ndim == n + 1 else x
+
+
 def _input(n: int, size: Any, weight: Any, grad_output: Any, *options: Any) -> Any:
-    with enable_grad():
-        x = weight.new_zeros(tuple(size)).requires_grad_()
-        out = TABLE.operator(f"conv{n}d")(x, weight.detach(), None, *options)
-    return _gradient(out, x, grad_output)[0]
+    shape = tuple(size)
+    batch = (1, *shape) if len(shape) == n + 1 else shape
+    given = _batched(n, grad_output), weight, batch, *_each(n, *options)
+    input_grad_shape(*given)  # kernels trust what the recorded convolution gives them
+    return TABLE.operator("conv_input_grad")(*given).reshape(shape)
 
 
 def _weight(n: int, input: Any, size: Any, grad_output: Any, *options: Any) -> Any:
-    with enable_grad():
-        weight = input.new_zeros(tuple(size)).requires_grad_()
-        out = TABLE.operator(f"conv{n}d")(input.detach(), weight, None, *options)
-    return _gradient(out, weight, grad_output)[0]
+    given = _batched(n, grad_output), _batched(n, input), tuple(size), *_each(n, *options)
+    weight_grad_shape(*given)
+    return TABLE.operator("conv_weight_grad")(*given)
+
+
+def _each(n: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[Any, ...]:
+    """The options, one number for each dimension."""
+    return (
+        spatial_tuple("stride", stride, n),
+        spatial_tuple("padding", padding, n, least=0),
+        spatial_tuple("dilation", dilation, n),
+        groups,
+    )
 
 
 def _functions(n: int) -> tuple[Any, Any]:

@@ -106,6 +106,15 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     return getitem(shape.expand(self, common), (shape.expand(mask, common),))
 
 
+def _masked_scatter_shape(self: Any, mask: Any, source: Any) -> tuple[int, ...]:
+    own, given = DType.of(self.dtype), DType.of(source.dtype)
+    if own is not given:
+        raise DTypeError(
+            f"source has dtype {given}, self has {own}", fix=f"use source.to({own}), or self's"
+        )
+    return _masked_shape(self, mask)
+
+
 def _masked_scatter_reference(self: Any, mask: Any, source: Any) -> Any:
     x, mask = np.broadcast_arrays(self, mask)
     out = x.copy()
@@ -114,23 +123,26 @@ def _masked_scatter_reference(self: Any, mask: Any, source: Any) -> Any:
 
 
 @composite(
-    out=lambda self, mask, source: _masked_shape(self, mask),
+    out=_masked_scatter_shape,
     dtype=same,
     reference=_masked_scatter_reference,
     samples=lambda make: (
         Sample(make((5,)), make.mask((5,)), make((5,))),
         Sample(make((3, 5)), make.mask((5,)), make((4, 5))),
     ),
+    errors=lambda make: [
+        (Sample(make((5,)), make.mask((5,)), np.zeros(5, np.complex64)), DTypeError),
+    ],
     tolerance=exact,
     inplace=True,
-    stores=("source",),
 )
 def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """``self`` with the elements where ``mask`` holds replaced by those of ``source``, in order.
 
-    Raises :class:`ShapeError` when ``source`` has too few.
+    Raises :class:`ShapeError` when ``source`` has too few, :class:`DTypeError` when it has another
+    dtype.
     """
-    common = _masked_shape(self, mask)
+    common = _masked_scatter_shape(self, mask, source)
     mask = shape.expand(mask, common)
     whole = shape.expand(self, common)
     chosen = shape.reshape(mask, (-1,))

@@ -88,9 +88,10 @@ def _index_add_reference(self: Any, dim: int, index: Any, source: Any, *, alpha:
     return out
 
 
-def _rows(self: Any, dim: int, index: Any) -> tuple[Any, ...]:
+def _rows(self: Any, dim: int, index: Any, from_the_end: bool = False) -> tuple[Any, ...]:
     require_index(index)
-    _not_negative(index)
+    if not from_the_end:
+        _not_negative(index)
     return (*(slice(None),) * normalize_dim(dim, self.ndim), shape.reshape(index, (-1,)))
 
 
@@ -165,6 +166,7 @@ def _row_fills(make: Any) -> Iterator[Sample]:
     yield Sample(make((5,)), 0, make.index((5,), 5), 1)
     yield Sample(make((4, 4)), 1, make.index((1,), 4), 1)
     yield Sample(make((2, 3, 5)), -2, make.index((2,), 3), 1)
+    yield Sample(make((4, 4)), 1, np.array([-1, 0, -4]), 1)
 
 
 def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
@@ -178,13 +180,22 @@ def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
     dtype=same,
     reference=_index_fill_reference,
     samples=_row_fills,
+    errors=lambda make: [
+        (Sample(make((3, 4)), 0, np.array([3]), 1), DimError),
+        (Sample(make((3, 4)), 1, np.array([0, -5]), 1), DimError),
+    ],
     tolerance=exact,
     inplace=True,
     fits=("value",),
 )
 def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) -> Tensor:
-    """``self`` with ``value`` (a number or 0-dim tensor) in the slices that ``index`` names."""
-    return _put(self, dim, index, value)
+    """``self`` with ``value`` (a number or 0-dim tensor) in the slices that ``index`` names.
+
+    Negative indices count from the end, here alone among its siblings, as in PyTorch.
+    """
+    vector = self if self.ndim else shape.reshape(self, (1,))
+    where = _rows(vector, normalize_dim(dim, vector.ndim), index, from_the_end=True)
+    return shape.reshape(index_put(vector, where, value, False), tuple(self.shape))
 
 
 index_fill.vjp(

@@ -19,7 +19,7 @@ from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import as_size, as_sizes, is_int
-from coredispatch.registry.model.value import dtype_of
+from coredispatch.registry.model.value import Value, dtype_of
 
 __all__ = [
     "diag",
@@ -261,10 +261,13 @@ def repeat_interleave(
             f"{tuple(getattr(repeats, 'shape', ()))}",
             fix="give one number for each slice",
         )
-    if output_size is not None and getattr(repeats, "ndim", 0) == 1:
-        given: Any = repeats
+    if output_size is not None and isinstance(repeats, Value):
+        given: Any = shape.reshape(repeats, (-1,))
         if given.shape[0] == length and length > 1:
             return lazy.index_select(self, d, _runs_of(given, output_size))
+        if given.is_meta and given.shape[0] in (1, length) and length:
+            each = shape.expand(given, (length,))
+            return lazy.index_select(self, d, _runs_of(each, output_size))
     counts: Any = repeats.tolist() if hasattr(repeats, "tolist") else repeats
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]
@@ -314,6 +317,8 @@ def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
             f"{tuple(repeats.shape)}",
             fix="use repeats.long().reshape(-1)",
         )
+    if output_size is not None and repeats.numel() > 1:
+        return lazy.to_dtype(_runs_of(repeats, output_size), dtype_of(repeats))
     counts = repeats.tolist()
     _check_output_size(sum(counts), output_size)
     return lazy.to_dtype(_runs(counts, repeats.device), dtype_of(repeats))

@@ -138,13 +138,15 @@ def scatter_reduce(
     return out.astype(dtype, copy=False)
 
 
-def _rows(x: np.ndarray, dim: int, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rows(
+    x: np.ndarray, dim: int, index: np.ndarray, wrap: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """``x`` (a view) with ``dim`` in front, and the index as a checked vector."""
     if index.dtype.kind != "i" or index.ndim > 1:
         raise DTypeError(f"index must be a vector of int64 or int32, got {index.dtype}")
     x = np.moveaxis(x.reshape(1) if x.ndim == 0 else x, dim, 0)
     index = index.reshape(-1)
-    check_bounds(index, len(x))
+    check_bounds(index, len(x), wrap=wrap)
     return x, index
 
 
@@ -175,7 +177,7 @@ def index_copy(x: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray) -
 def index_fill(x: np.ndarray, dim: int, index: np.ndarray, value: Any) -> np.ndarray:
     """A copy of ``x`` with the slices ``index`` names filled with ``value``."""
     out = x.copy()
-    rows, index = _rows(out, dim, index)
+    rows, index = _rows(out, dim, index, wrap=True)
     rows[index] = _elements(value, x.dtype)
     return out
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.conversions import rounded_once
 from coredispatch.backends.dtypes import numpy_dtype, stored
 from coredispatch.backends.index_parts import IndexParts, Parts
 from coredispatch.backends.numpy.elementwise.masks import replace_where
@@ -290,12 +289,11 @@ def masked_scatter(x: np.ndarray, mask: np.ndarray, source: np.ndarray) -> Any:
     """``x`` with the elements where ``mask`` holds replaced by those of ``source``, in order."""
     if x.shape != mask.shape:
         x, mask = np.broadcast_arrays(x, mask)
-    if mask.dtype.kind != "b" or np.count_nonzero(mask) > source.size:
+    if mask.dtype.kind != "b" or source.dtype != x.dtype or np.count_nonzero(mask) > source.size:
         return NotImplemented  # the decomposition says what is wrong
     out = x.copy(order="C")
     if source.size:
-        given = source.dtype.names is None and x.dtype.names is None
-        np.place(out, mask, rounded_once(source, x.dtype) if given else stored(source, x.dtype))
+        np.place(out, mask, source)
     return out
 
 
