@@ -131,8 +131,14 @@ class Work:
         with self._lock:
             if self._finished and (self._error is not None or not self._request.queued):
                 return True
-            if not self._request.done():
-                return False
+            try:
+                if not self._request.done():
+                    return False
+            except RuntimeError as error:
+                if not self._request.queued:
+                    raise
+                self._fail(error, 0.0)  # a device gave it up
+                return True
             if not self._finished:
                 self._settle()
             return True

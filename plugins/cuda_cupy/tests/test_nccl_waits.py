@@ -137,12 +137,15 @@ def test_a_call_that_never_ends_is_given_up_and_told_at_the_next_read(alone: Any
     x = cd.ones(2, device="cuda")
     work = dist.all_reduce(x, async_op=True)
     work.wait()
+    other = dist.all_reduce(x, async_op=True)
     watch = group.communicators["cuda"].watch
     watch.look(-math.inf)
     assert not work.is_completed()
     watch.look(math.inf)
     with pytest.raises(RuntimeError, match="all_reduce has not ended on the device in 7 s.*"):
         x.tolist()
+    assert other.is_completed() and not other.is_success()
+    assert "aborted" in str(other.exception())
     for late in (lambda: dist.all_reduce(x), work.wait, lambda: dist.broadcast(x, 0)):
         with pytest.raises(dist.DistBackendError, match="aborted"):
             late()
