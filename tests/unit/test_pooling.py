@@ -160,3 +160,28 @@ def test_errors_name_the_fault(size: Any, kernel: int, padding: int, text: str) 
         F.max_pool2d(cd.zeros(size), kernel, None, padding)
     with pytest.raises(RuntimeError, match=text):
         F.avg_pool2d(cd.zeros(size), kernel, None, padding)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_windows_that_lie_in_the_padding_have_no_place_and_no_gradient(n):
+    options = {"kernel_size": 2, "stride": 1, "padding": 1, "dilation": 3}
+    pool = getattr(F, f"max_pool{n}d")
+    x = cd.ones(1, 1, *(2,) * n, requires_grad=True)
+    values, places = pool(x, **options, return_indices=True)
+    assert values.isneginf().all() and (places == -1).all()
+    assert cd.autograd.grad(values.sum(), x)[0].tolist() == cd.zeros_like(x).tolist()
+    (once,) = cd.autograd.grad(pool(x, **options).sum(), x, create_graph=True)
+    assert once.tolist() == cd.zeros_like(x).tolist()
+    assert cd.autograd.grad(once.sum(), x)[0].tolist() == cd.zeros_like(x).tolist()
+
+    # A longer input has windows of both kinds; its last dimension is 3 long.
+    y = cd.arange(float(2 ** (n - 1) * 3)).reshape(1, 1, *(2,) * (n - 1), 3).requires_grad_()
+    kernel = (*(1,) * (n - 1), 2)
+    more = {"stride": 1, "padding": (*(0,) * (n - 1), 1), "dilation": (*(1,) * (n - 1), 4)}
+    values, places = pool(y, kernel, **more, return_indices=True)
+    assert values.flatten().isneginf().all() and (places == -1).all()
+    more["dilation"] = (*(1,) * (n - 1), 3)
+    values, places = pool(y, kernel, **more, return_indices=True)
+    assert values[..., 0].flatten().tolist() == y[..., 2].flatten().tolist()
+    assert values[..., 1].flatten().tolist() == y[..., 0].flatten().tolist()
+    assert (places >= 0).all()

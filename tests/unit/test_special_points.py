@@ -102,3 +102,18 @@ def test_half_precision_keeps_its_slopes(name: str, dtype: str) -> None:
     (given,) = cd.autograd.grad(HALVES[name](x).sum(), x)
     wanted = derivatives(torch, lambda lib, t: getattr(lib.special, name)(t), points, "float64", 1)
     np.testing.assert_allclose(given.double().numpy(), wanted, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_whole_quotients_of_half_precision_are_those_of_the_number(dtype: str, mode: str) -> None:
+    given = np.random.default_rng(0).normal(size=500) * np.logspace(-1, 3, 500)
+    for number in (3, 0.1, 0.3, -0.7, 1e-2, 7.0):
+        found = []
+        for library in (cd, torch):
+            x = library.tensor(given).to(getattr(library, dtype))
+            result = library.div(x, number, rounding_mode=mode)
+            assert result.dtype == x.dtype
+            x.div_(number, rounding_mode=mode)
+            found.append([result.float().numpy(), x.float().numpy()])
+        np.testing.assert_array_equal(found[0], found[1])

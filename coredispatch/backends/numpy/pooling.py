@@ -166,7 +166,9 @@ def _max_backward_axis(
 
 
 def _scattered(grad: Array, indices: Array, shape: tuple[int, ...], n: int) -> Array:
-    """``grad`` added into zeros at flat positions of the last ``n`` axes."""
+    """``grad`` added into zeros at flat positions of the last ``n`` axes; at -1 it goes nowhere."""
+    if indices.size and indices.min() < 0:  # windows that lie wholly in the padding
+        grad = np.where(indices < 0, 0, grad).astype(grad.dtype, copy=False)
     planes = prod(shape[:-n])
     result = np.zeros((planes, prod(shape[-n:])), grad.dtype)
     rows = np.arange(planes)[:, None]

@@ -349,12 +349,6 @@ def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
     return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
 
 
-prelu_kernel.vjp(
-    self=lambda grad, self, weight: prelu_kernel_backward(grad, self, weight),
-    weight=lambda grad, self: comparison.where(comparison.gt(self, 0), 0, mul(grad, self)),
-)
-
-
 @composite(
     **backward_metadata(
         lambda make: (Sample(make(s), make(s), make(s)) for s in ((), (17,), (3, 5)))
@@ -365,6 +359,11 @@ def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> 
     grad_output, self, weight = common(promote, grad_output, self, weight)
     return comparison.where(comparison.gt(self, 0), grad_output, mul(grad_output, weight))
 
+
+prelu_kernel.vjp(
+    self=lambda grad, self, weight: prelu_kernel_backward(grad, self, weight),
+    weight=lambda grad, self: comparison.where(comparison.gt(self, 0), 0, mul(grad, self)),
+)
 
 # At 0 PyTorch's second derivative takes the slope 1, and its first one ``weight``. Both are
 # ``weight`` here, so that they agree.

@@ -61,7 +61,13 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | Non
     require_one_of("rounding_mode", rounding_mode, (None, "floor", "trunc"))
     if rounding_mode is None:
         return div(self, other)
-    return floor_divide(self, other) if rounding_mode == "floor" else trunc_divide(self, other)
+    op = floor_divide if rounding_mode == "floor" else trunc_divide
+    if isinstance(self, Value) and not isinstance(other, Value):
+        dtype = dtype_of(self)
+        if dtype.is_floating_point and dtype.itemsize == 2:
+            # Rounded to the dtype first, 0.3 would be a number that gives other whole numbers.
+            return lazy.to_dtype(op(lazy.to_dtype(self, float32), other), dtype)
+    return op(self, other)
 
 
 # Quotients that are rounded, and what is left over: they jump where the divisor is small.

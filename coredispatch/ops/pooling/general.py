@@ -121,7 +121,11 @@ def max_pool_with_indices(
     dilation: IntList,
     ceil_mode: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Maximum of each window, and its int64 position in the flattened pooled dimensions."""
+    """Maximum of each window, and its int64 position in the flattened pooled dimensions.
+
+    A window that lies wholly in the padding, as a dilated one may, has the lowest value and the
+    position -1, and no gradient. PyTorch's position is one beyond the input there.
+    """
     n = len(kernel_size)
     lead, spatial = input.shape[:-n], input.shape[-n:]
     output, _ = pool_geometry(spatial, kernel_size, stride, padding, dilation, ceil_mode)
@@ -132,7 +136,16 @@ def max_pool_with_indices(
     if not any(padding) and not ceil_mode:
         valid = None
     values, indices = _window_maximum(input.reshape(*lead, prod(spatial)), flat, valid)
+    if _may_miss(padding, dilation):
+        met = valid.any(-1)
+        values = values.masked_fill(~met, lowest(input))
+        indices = indices.masked_fill(~met, -1)
     return values.reshape(*lead, *output), indices.reshape(*lead, *output)
+
+
+def _may_miss(padding: Ints, dilation: Ints) -> bool:
+    """Whether all places of a window may lie in the padding, on both sides of the input."""
+    return any(p > 0 and d > 1 for p, d in zip(padding, dilation))
 
 
 def _window_maximum(x: Tensor, flat: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -151,13 +164,20 @@ def _window_maximum(x: Tensor, flat: Tensor, valid: Tensor | None) -> tuple[Tens
 
 
 @max_pool_with_indices.vjp
-def _(grad0, out1, input_shape, kernel_size):
-    return _scattered(grad0, out1, input_shape, len(kernel_size))
+def _(grad0, out1, input_shape, kernel_size, padding, dilation):
+    return _scattered(grad0, out1, input_shape, len(kernel_size), _may_miss(padding, dilation))
 
 
-def _scattered(grad: Tensor, indices: Tensor, input_shape: Ints, n: int) -> Tensor:
-    """``grad`` added into zeros at flat positions in the last ``n`` dimensions."""
+def _scattered(
+    grad: Tensor, indices: Tensor, input_shape: Ints, n: int, missing: bool = False
+) -> Tensor:
+    """``grad`` added into zeros at flat positions in the last ``n`` dimensions.
+
+    With ``missing`` there may be positions of -1, whose gradients go nowhere.
+    """
     lead = input_shape[:-n]
+    if missing:
+        grad, indices = grad.masked_fill(indices < 0, 0), indices.clamp(0)
     flat = indices.reshape(*lead, prod(indices.shape[-n:]))
     total = grad.new_zeros((*lead, prod(input_shape[-n:])))
     return total.scatter_add(-1, flat, grad.reshape(flat.shape)).reshape(input_shape)
@@ -184,7 +204,8 @@ def max_pool_backward(
 ) -> Tensor:
     """Gradient of :func:`max_pool`: each window's goes to the first of its maxima."""
     _, indices = max_pool_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
-    return _scattered(grad_output, indices, input.shape, len(kernel_size))
+    missing = _may_miss(padding, dilation)
+    return _scattered(grad_output, indices, input.shape, len(kernel_size), missing)
 
 
 def _max_pool_backward_grad(
@@ -197,7 +218,10 @@ def _max_pool_backward_grad(
     ceil_mode: Any,
 ) -> Any:
     _, indices = max_pool_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
-    return _gathered(grad, indices, len(kernel_size))
+    if not _may_miss(padding, dilation):
+        return _gathered(grad, indices, len(kernel_size))
+    taken = _gathered(grad, indices.clamp(0), len(kernel_size))
+    return taken.masked_fill(indices < 0, 0)
 
 
 def _gathered(values: Tensor, indices: Tensor, n: int) -> Tensor:
