@@ -41,6 +41,8 @@ def _norm_reference(self: Any, p: Any = "fro", dim: Any = None, keepdim: Any = F
         return np.max(x, axis=axis, keepdims=keepdim)
     if p == -math.inf:
         return np.min(x, axis=axis, keepdims=keepdim)
+    if p != 0 and np.sum(x, axis=axis, keepdims=True).size == x.size:
+        return np.sum(x, axis=axis, keepdims=keepdim)  # one number is its own norm
     if p == 0:
         return np.sum(x != 0, axis=axis, keepdims=keepdim).astype(np.float64)
     p = 2 if p in ("fro", None) else p
