@@ -223,13 +223,28 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     return narrow(mul(wide(lazy.narrow(self, dim, 0, n // 2)), gate), self)
 
 
-@glu.vjp
-def _(grad, self, dim):
+@composite(
+    samples=lambda make: (
+        Sample(make((2,)), make((4,)), 0),
+        Sample(make((3, 3)), make((3, 6)), -1),
+        Sample(make((2, 2, 3)), make((2, 4, 3)), 1),
+    ),
+    takes="float",
+    tolerance=conditioned,
+    namespace=(),
+)
+def glu_backward(grad: Tensor, self: Tensor, dim: int) -> Tensor:
+    """Gradient of :func:`glu`: of both halves, one behind the other."""
     value, logits = lazy.chunk(wide(self), 2, dim)
     gate = logistic.sigmoid(logits)
     passed = mul(wide(grad), gate)
     slope = mul(mul(passed, value), sub(1, gate))
     return narrow(lazy.cat([passed, slope], dim), self)
+
+
+@glu.vjp
+def _(grad, self, dim):
+    return glu_backward(grad, self, dim)
 
 
 @composite(

@@ -122,3 +122,17 @@ def test_large_ones_are_shared_among_threads(reference: Reference, two_threads: 
     options = (3, 3), (2, 2), (1, 1), (1, 1), False
     want = reference["max_pool_with_indices"](x, *options)
     _same(KERNELS["max_pool_with_indices"](x, *options), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(drawn=pooled())
+def test_maxima_and_their_gradient(reference: Reference, dtype: Any, drawn: Any) -> None:
+    """Of one dimension and of two; of a step of 2, rows are parted into even and odd places."""
+    shape, options, seed = drawn
+    x = _numbers(shape, dtype, seed)
+    got, want = (table["max_pool"](x, *options) for table in (KERNELS, reference))
+    _same([got], [want])
+    grad = np.random.default_rng(seed).integers(-9, 9, want.shape).astype(dtype)
+    found = [table["max_pool_backward"](grad, x, *options) for table in (KERNELS, reference)]
+    if found[0] is not NotImplemented:  # few elements
+        _same(found[:1], found[1:])

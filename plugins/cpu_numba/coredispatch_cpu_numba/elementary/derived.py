@@ -111,6 +111,7 @@ def _derive(base: ModuleType, T: type[np.floating]) -> SimpleNamespace:
         cos=cos,
         FAR=base.FAR,
         sigmoid=sigmoid,
+        logistic=logistic,
         sigmoid_backward=sigmoid_backward,
         tanh_backward=tanh_backward,
         silu=silu,

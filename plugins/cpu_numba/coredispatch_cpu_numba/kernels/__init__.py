@@ -18,6 +18,7 @@ where it is faster by more than its predicate costs.
 from __future__ import annotations
 
 from coredispatch_cpu_numba.kernels import (
+    averages,
     half_arithmetic,
     half_pointwise,
     halves,
@@ -31,6 +32,7 @@ from coredispatch_cpu_numba.kernels import (
 from coredispatch_cpu_numba.kernels.activation import softmax
 from coredispatch_cpu_numba.kernels.conv import bfloat16, dense, depthwise, general, tuned
 from coredispatch_cpu_numba.kernels.elementwise import (
+    gates,
     incomplete_gamma,
     pairs,
     parametrized,
@@ -62,12 +64,14 @@ __all__ = ["MODULES"]
 MODULES = (
     pointwise,
     parametrized,
+    gates,
     sums,
     norms,
     softmax,
     layer_norms,
     batch_norm,
     pooling,
+    averages,
     classification,
     regression,
     optim_steps,

@@ -1,4 +1,4 @@
-"""Max pooling over two dimensions of contiguous arrays, and its gradient; means of planes.
+"""Max pooling over one or two dimensions of contiguous arrays, and its gradient.
 
 With positions, and adaptive, of one dimension as well.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import CoreDispatchError, call_raw, operator
+from coredispatch.plugin import CoreDispatchError, operator
 from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
@@ -39,20 +39,32 @@ def _pooled(input: np.ndarray, *options: Any) -> Any:
         return None
 
 
+def _numbers(spatial: Any, pooled: Any, sizes: Sequence[Any]) -> np.ndarray:
+    """What the loops of any windows take: both sizes, kernel size, stride, padding and dilation.
+
+    One dimension is a plane of one row.
+    """
+    if len(spatial) == 1:
+        spatial, pooled = (1, *spatial), (1, *pooled)
+        sizes = [(first, *v) for first, v in zip((1, 1, 0, 1), sizes, strict=True)]
+    return np.array([*spatial, *pooled, *(n for v in sizes for n in v)], INT64)
+
+
 @lru_cache(maxsize=1024)
 def _plan(shape: tuple[int, ...], *options: Any) -> Any:
     """The result's shape, planes, what the loop of any windows takes, and elements looked at.
 
-    None for what is not of two dimensions, or refused.
+    None for what has more than two dimensions, or is refused.
     """
     sizes = options[:4]
-    if any(len(v) != 2 for v in sizes):
+    if not all(len(v) == len(sizes[0]) for v in sizes) or len(sizes[0]) not in (1, 2):
         return None
     pooled = _pooled(np.broadcast_to(np.float32(0), shape), *options)
     if pooled is None or not prod(pooled):
         return None
-    numbers = np.array([*shape[-2:], *pooled[-2:], *(n for v in sizes for n in v)], INT64)
-    planes = prod(shape[:-2])
+    n = len(sizes[0])
+    numbers = _numbers(shape[-n:], pooled[-n:], sizes)
+    planes = prod(shape[:-n])
     halving = list(sizes) == _HALVING and not options[4]
     return pooled, planes, None if halving else numbers, prod(pooled) * prod(sizes[0])
 
@@ -101,17 +113,20 @@ def max_pool_backward(
     """The gradient of the input: that of a window goes to its first maximum."""
     own, shape = input.dtype, input.shape
     options = [tuple(v) for v in (kernel_size, stride, padding, dilation)]
-    if any(len(v) != 2 for v in options) or not (is_dense(input, _LEAST) and is_dense(grad, 1)):
+    n = len(options[0])
+    if n not in (1, 2) or any(len(v) != n for v in options) or input.ndim < n:
+        return NotImplemented
+    if not (is_dense(input, _LEAST) and is_dense(grad, 1)):
         return NotImplemented
     if grad.dtype != own or grad.ndim != input.ndim:
         return NotImplemented
-    planes, plane, out = prod(shape[:-2]), prod(shape[-2:]), np.empty(shape, own)
+    planes, plane, out = prod(shape[:-n]), prod(shape[-n:]), np.empty(shape, own)
     if options == _HALVING and grad.shape == (*shape[:-2], shape[-2] // 2, shape[-1] // 2):
         _halving_backward(own, input.size, planes, grad, input, out, *shape[-2:], weight=plane)
         return out
     if own not in FLOATS or plane > _PLACES or grad.shape != _pooled(input, *options, ceil_mode):
         return NotImplemented
-    numbers = np.array([*shape[-2:], *grad.shape[-2:], *(n for v in options for n in v)])
+    numbers = _numbers(shape[-n:], grad.shape[-n:], options)
     work = grad.size * prod(kernel_size)
     _windows_backward(own, work, planes, grad, input, out, numbers, weight=max(1, work // planes))
     return out
@@ -189,21 +204,7 @@ def adaptive_max_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
     return _maximum_and_place(input, tuple(output_size))
 
 
-def adaptive_avg_pool(input: np.ndarray, output_size: Sequence[int]) -> Any:
-    """One element of each plane: the mean of a row."""
-    n = len(output_size)
-    if prod(output_size) != 1 or not is_dense(input, 1) or not 0 < n <= input.ndim:
-        return NotImplemented
-    lead, size = input.shape[: input.ndim - n], prod(input.shape[input.ndim - n :])
-    if size == 0:
-        return NotImplemented
-    return call_raw("mean", "cpu", input.reshape(*lead, size), (-1,), False, None).reshape(
-        *lead, *output_size
-    )
-
-
 KERNELS: dict[str, Callable[..., Any]] = {
-    "adaptive_avg_pool": adaptive_avg_pool,
     "adaptive_max_pool": adaptive_max_pool,
     "max_pool": max_pool,
     "max_pool_backward": max_pool_backward,
@@ -211,7 +212,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 #: the calls of NumPy's forward pass cost more than its elements, however few there are
 LEAST: dict[str, int] = {
-    "adaptive_avg_pool": 512,
     "adaptive_max_pool": 1,
     "max_pool": 1,
     "max_pool_backward": _LEAST,

@@ -53,6 +53,7 @@ def _windows(char: str) -> Callable[..., None]:
         kh, kw, sh, sw = numbers[4], numbers[5], numbers[6], numbers[7]
         ph, pw, dh, dw = numbers[8], numbers[9], numbers[10], numbers[11]
         tops = np.empty(w, x.dtype)
+        evens, odds = np.empty((w + 1) // 2, x.dtype), np.empty(w // 2, x.dtype)
         for plane in range(lo, hi):
             for i in range(oh):
                 result = row_of(out, plane * oh + i, ow)
@@ -67,12 +68,25 @@ def _windows(char: str) -> Callable[..., None]:
                     row = row_of(x, plane * h + y, w)
                     for z in range(w):
                         tops[z] = _larger(tops[z], row[z])
+                if sw == 2:  # shuffles of vectors, where each position would gather its elements
+                    for z in range(w // 2):
+                        put(evens, z, item(tops, 2 * z))
+                        put(odds, z, item(tops, 2 * z + 1))
+                    if w % 2:
+                        evens[w // 2] = tops[w - 1]
                 for kx in range(kw):
                     begin = kx * dw - pw
                     first = max(0, (sw - 1 - begin) // sw)
                     stop = min(ow, (w - 1 - begin) // sw + 1)
-                    for z in range(first, stop):
-                        put(result, z, _larger(item(result, z), item(tops, z * sw + begin)))
+                    if sw == 2:
+                        odd = begin % 2
+                        shift = (begin - odd) // 2
+                        half = part(odds, 0, w // 2) if odd == 1 else part(evens, 0, (w + 1) // 2)
+                        for z in range(first, stop):
+                            put(result, z, _larger(item(result, z), item(half, z + shift)))
+                    else:
+                        for z in range(first, stop):
+                            put(result, z, _larger(item(result, z), item(tops, z * sw + begin)))
 
     return loop
 

@@ -224,15 +224,6 @@ def leaky_relu(self: np.ndarray, negative_slope: float, out: Any = None) -> np.n
     return out
 
 
-def prelu(self: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """:func:`leaky_relu` with the one element of ``weight`` as slope."""
-    return leaky_relu(self, float(weight.item()))
-
-
-def _accepts_slope(self: Any, weight: Any) -> bool:
-    return is_dense(self, 256) and weight.size == 1 and weight.dtype == self.dtype
-
-
 def threshold_backward(grad: np.ndarray, self: np.ndarray, threshold: Any) -> np.ndarray:
     """``grad`` where ``self > threshold``, else 0."""
     size = grad.size
@@ -274,7 +265,6 @@ KERNELS: dict[str, Kernel] = {
     "gelu": gelu,
     "gelu_backward": gelu_backward,
     "leaky_relu": leaky_relu,
-    "prelu": prelu,
     "threshold_backward": threshold_backward,
 }
 WHEN: dict[str, Predicate] = {
@@ -282,7 +272,6 @@ WHEN: dict[str, Predicate] = {
     "gelu_backward": _accepts_pair(256),
     "leaky_relu": _accepts_one(256),
     "leaky_relu_backward": _accepts_pair(1024),
-    "prelu": _accepts_slope,
     "where": _accepts_where,
     "threshold_backward": _accepts_pair(2048),
 }
@@ -302,7 +291,6 @@ LEAST: dict[str, int] = {
     "gelu_backward": 256,
     "leaky_relu": 256,
     "leaky_relu_backward": 1024,
-    "prelu": 256,
     "where": _LEAST_WHERE,
     "threshold_backward": 2048,
 }
