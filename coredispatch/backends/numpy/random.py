@@ -201,9 +201,13 @@ def multinomial(
     """Numbers of the categories, by one or two passes over weights that are in order."""
     if weights.ndim != 1 or not weights.size or weights.dtype not in (_SINGLE, _DOUBLE):
         return NotImplemented
-    if num_samples <= 0 or not (weights.min() >= 0 and weights.max() < math.inf):
+    if num_samples <= 0 or not weights.min() >= 0:
         return NotImplemented  # the definition says what is wrong
-    if np.count_nonzero(weights) < (1 if replacement else num_samples):
+    if replacement:
+        bounds = call_raw("cumsum", "cpu", weights, -1, None)
+        if not 0 < bounds[-1] < math.inf:
+            return NotImplemented  # as above
+    elif weights.max() == math.inf or np.count_nonzero(weights) < num_samples:
         return NotImplemented
     source = (generator or default_generator()).stream(Stream)
     if not replacement:
@@ -212,9 +216,8 @@ def multinomial(
             keys = weights / clocks
         keys[weights == 0] = -1.0
         return call_raw("topk", "cpu", keys, num_samples, -1, True, True)[1]
-    bounds = call_raw("cumsum", "cpu", weights, -1, None)
     drawn = source.uniform((num_samples,), 0.0, 1.0, weights.dtype) * bounds[-1:]
-    return np.searchsorted(bounds, drawn, side="right")
+    return bounds.searchsorted(drawn, "right")
 
 
 def randperm(n: int, generator: Generator | None, dtype: DType | None, device: Any) -> np.ndarray:
