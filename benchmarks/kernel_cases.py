@@ -120,6 +120,14 @@ def matrices(size: int) -> Iterator[Kernel]:
             )
     for name in ("sum", "mean", "amax"):
         yield Kernel(f"{name} all", lambda lib, x, f=name: getattr(lib, f)(x), (x,))
+    yield Kernel("sum transposed", lambda lib, x: x.t().sum(0), (x,))
+    yield Kernel("sum slice", lambda lib, x: x[:, 1:].sum(1), (x,))
+    yield Kernel("logcumsumexp", lambda lib, x: lib.logcumsumexp(x, 1), (x,))
+    yield Kernel("kthvalue", lambda lib, x: lib.kthvalue(x, 1 + n // 2, 1), (x,))
+    yield Kernel("median", lambda lib, x: lib.median(x, 1), (x,))
+    yield Kernel("norm rows", lambda lib, x: lib.linalg.vector_norm(x, dim=1), (x,))
+    yield Kernel("norm rows fwd+bwd", lambda lib, x: x.norm(dim=1), (x,), True)
+    yield Kernel("glu", lambda lib, x: lib.nn.functional.glu(x, 0), (normal(2 * m, n),))
     yield Kernel("sort", lambda lib, x: lib.sort(x, 1), (x,))
     yield Kernel("topk", lambda lib, x: lib.topk(x, min(10, n), 1), (x,))
     for name in ("softmax", "log_softmax"):
@@ -326,6 +334,9 @@ def layers() -> Iterator[Kernel]:
                 (normal(rows, given), normal(made, given), normal(made)),
                 backward,
             )
+    for suffix, backward in (("", False), (" fwd+bwd", True)):
+        two = (normal(300, 64), normal(500, 64))
+        yield Kernel(f"cdist{suffix}", lambda lib, x, y: lib.cdist(x, y), two, backward)
     yield Kernel("bmm", lambda lib, x, y: lib.bmm(x, y), (normal(64, 32, 32),) * 2)
 
 
