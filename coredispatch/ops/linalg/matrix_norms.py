@@ -409,7 +409,7 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, out: Tensor) 
 
 @cdist.vjp
 def _(grad, out, x1, x2, p):
-    def of_second():
+    def of_second() -> Any:
         return cdist_backward(mT(grad), x2, x1, p, mT(out))
 
     return lambda: cdist_backward(grad, x1, x2, p, out), of_second
