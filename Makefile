@@ -24,6 +24,8 @@ ARGS ?=
 # configured to look (pip config, PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), or takes nothing: the build
 # that comes without that label brings several GB of CUDA libraries.
 TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
+# It compiles the CUDA kernels for the tests, which need no device for that.
+NVRTC ?= $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),nvidia-cuda-nvrtc-cu12)
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip
@@ -81,6 +83,8 @@ $(ORACLE): | $(DEPENDENCIES)
 	@test -z "$(TORCH)" || $(PY) -c "import torch" 2>/dev/null || \
 	    $(PIP) install --quiet "$(TORCH)" 2>/dev/null || \
 	    echo "pip finds no $(TORCH): the tests compare with PyTorch's recorded answers only"
+	@test -z "$(NVRTC)" || $(PIP) install --quiet "$(NVRTC)" 2>/dev/null || \
+	    echo "pip finds no $(NVRTC): the tests compile no CUDA kernels"
 	@touch $@
 
 demo: dev

@@ -255,6 +255,7 @@ def test_it_is_found_by_its_name(stand_in: Any) -> None:
     assert "cuda" in cd.compiler.list_backends()
 
 
+@pytest.mark.once
 @pytest.mark.skipif(nvrtc() is None, reason="NVRTC is not installed: nvidia-cuda-nvrtc-cu12")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", [cd.float32, cd.float64, cd.float16, cd.bfloat16], ids=str)
