@@ -153,12 +153,14 @@ def test_an_index_out_of_range_changes_nothing(name: str, bad: int) -> None:
     for call in (
         lambda: x.index_add_(1, index[19], x * 2),
         lambda: x.index_copy_(1, index[19], x * 2),
-        lambda: x.index_fill_(1, index[19], 5.0),
         lambda: x.scatter_(1, index, 5.0),
         lambda: x.index_reduce_(1, index[19], x * 2, "amax"),
     ):
         with pytest.raises(DimError, match=str(bad)):
             call()
+    far = bad if bad > 0 else -31  # this one counts from the end
+    with pytest.raises(DimError, match=str(far)):
+        x.index_fill_(1, cd.tensor([0, far]), 5.0)
     assert cd.equal(x, cd.ones(20, 30))
 
 
