@@ -106,7 +106,7 @@ class _Writer:
         if node.target is getattr and len(node.args) == 2 and _is_name(node.args[1]):
             return f"{self.operand(node.args[0])}.{node.args[1]}"
         if self.bound and isinstance(node.target, Operator):
-            text = self.name("_" + node.target.name.replace("::", "_"), node.target)
+            text = self.name("_" + re.sub(r"\W+", "_", node.target.name), node.target)
             return f"{text}({self.arguments(node.args, node.kwargs)})"
         if node.target in (list, dict) and len(node.args) == 1 and not node.kwargs:
             (content,) = node.args

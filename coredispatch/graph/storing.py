@@ -229,8 +229,10 @@ def read_function(target: Any) -> Any:
     if kind == "operator":
         op = TABLE.snapshot.ops.get(name)
         if op is None:
+            define = "define it first, as with library.custom_op: a file holds its name only"
             raise GraphError(
-                f"there is no operator {name!r}", fix="load the plugin that declares it"
+                f"there is no operator {name!r}",
+                fix=define if "::" in str(name) else "load the plugin that declares it",
             )
         return op
     if kind == "function" and name in FUNCTIONS:

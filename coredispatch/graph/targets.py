@@ -228,7 +228,7 @@ def name_of(op: str, target: Any) -> str:
     """A name for the value of a node, as ``torch.fx`` chooses them."""
     if op == "call_function":
         name = target.name if isinstance(target, Operator) else getattr(target, "__name__", "call")
-        name = name.strip("<>") or "call"
+        name = name.rpartition("::")[2].strip("<>").replace(".", "_") or "call"
     else:
         name = str(target).replace(".", "_")
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
@@ -303,7 +303,7 @@ def reference(target: Any) -> tuple[str, str, Any]:
             if vars(module).get(target.name) is target:
                 text = ".".join(filter(None, (alias, path, target.name)))
                 return text, alias, package
-        return f"{alias}.ops.{target.name}", alias, package
+        return f"{alias}.ops.{_path(target.name)}", alias, package
     known = function_name(target)
     if known is not None:
         home, name = known.split(".")
@@ -319,6 +319,13 @@ def reference(target: Any) -> tuple[str, str, Any]:
             return public, alias, package
     plain = re.sub(r"\W+", "_", getattr(target, "__name__", type(target).__name__))
     return plain, plain, target
+
+
+def _path(name: str) -> str:
+    """``NAME`` below ``ops``, and ``namespace.NAME.OVERLOAD`` of what a library defined."""
+    namespace, separator, rest = name.rpartition("::")
+    opname, _, overload = rest.partition(".")
+    return f"{namespace}.{opname}.{overload or 'default'}" if separator else name
 
 
 def _public(package: Any, target: Any, name: str) -> str:

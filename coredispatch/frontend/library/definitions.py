@@ -102,7 +102,8 @@ class Definition:
         raise MissingKernel(
             f"{self.qualname} has no kernel for the device of its arguments: there are "
             f"{', '.join(self.kernels) or 'none'}",
-            fix="register one with library.register_kernel(op, device_types)",
+            fix="register one with library.register_kernel(op, device_types), or, for meta tensors "
+            "and export, library.register_fake(op)",
         )
 
     def run(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> Any:

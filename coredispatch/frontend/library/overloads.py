@@ -6,8 +6,12 @@ from typing import Any
 
 from coredispatch.frontend.library.aten_forms import form
 from coredispatch.frontend.library.definitions import DEFINED
+from coredispatch.frontend.library.schema_text import Argument
+from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.registry.around.arguments import misfit
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.value import Value
 
 __all__ = ["BUILTIN", "OpNamespace", "OpOverload", "OpOverloadPacket", "overload_of"]
 
@@ -74,11 +78,15 @@ class OpOverload:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._op(*args, **kwargs)
 
+    # A graph holds the operator itself, and programs look there for the overload.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpOverload) and str(self) == str(other)
+        if isinstance(other, Operator):
+            return self._op is other
+        same = isinstance(other, OpOverload) and self._op is other._op
+        return same and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self._op)
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self._opname}.{self._overloadname}"
@@ -99,8 +107,10 @@ class OpOverloadPacket:
         self._namespace = namespace
         self.__name__ = self._opname = name
         self.__module__ = f"coredispatch.ops.{namespace}"
-        if not self.overloads():
+        overloads = self.overloads()
+        if not overloads:
             raise AttributeError(f"'_OpNamespace' '{namespace}' object has no attribute '{name}'")
+        self._first = getattr(self, overloads[0])._op
 
     @property
     def _qualified_op_name(self) -> str:
@@ -133,21 +143,42 @@ class OpOverloadPacket:
         if self._namespace == BUILTIN:
             return _builtin(self._opname)(*args, **kwargs)
         refusals = []
-        for name in self.overloads():
+        for name in self._possible(args, kwargs):
             try:
                 return getattr(self, name)(*args, **kwargs)
             except TypeError as error:
                 refusals.append(error)
         raise refusals[0]
 
+    def _possible(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """The overloads to try.
+
+        One that gets a proxy records whatever it is called with, so a trace needs the right one.
+        """
+        names = self.overloads()
+        given = (*args, *kwargs.values())
+        if len(names) == 1 or not any(map(_is_proxy, given)):
+            return names
+        found = [name for name in names if _takes(getattr(self, name), args, kwargs)]
+        if len(found) > 1:
+            shown = ", ".join(found)
+            raise ValueError(
+                f"{self}(...): the overloads {shown} may all be meant, and what a traced argument "
+                f"will be is not known\n  fix: name the overload, as {self}.{found[0]}(...)"
+            )
+        return found or names
+
     def __iter__(self) -> Any:
         return iter(self.overloads())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpOverloadPacket) and str(self) == str(other)
+        if isinstance(other, Operator):
+            return self._first is other
+        same = isinstance(other, OpOverloadPacket) and self._first is other._first
+        return same and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self._first)
 
     def __str__(self) -> str:
         return f"{self._namespace}.{self._opname}"
@@ -157,6 +188,40 @@ class OpOverloadPacket:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpOverloadPacket, (self._namespace, self._opname)
+
+
+_PYTHON: dict[str, Any] = {
+    "Tensor": TensorBase,
+    "int": int,
+    "SymInt": int,
+    "float": (int, float),
+    "Scalar": (int, float, complex),
+    "bool": bool,
+    "str": str,
+}
+
+
+def _is_proxy(value: Any) -> bool:
+    return isinstance(value, Value) and not isinstance(value, TensorBase)
+
+
+def _takes(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the overload may be meant by these arguments, some of which are proxies."""
+    if misfit(overload._op, len(args), tuple(kwargs)) is not None:
+        return False
+    places = DEFINED[overload.name()].schema.arguments
+    named = [(place, kwargs[place.name]) for place in places if place.name in kwargs]
+    return all(_may_be(value, place) for place, value in (*zip(places, args, strict=False), *named))
+
+
+def _may_be(value: Any, place: Argument) -> bool:
+    if _is_proxy(value):
+        return True
+    if value is None:
+        return place.optional
+    if place.is_list:
+        return isinstance(value, (list, tuple))
+    return isinstance(value, _PYTHON.get(place.base, object))
 
 
 class OpNamespace:

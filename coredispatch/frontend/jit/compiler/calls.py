@@ -16,6 +16,7 @@ from coredispatch.frontend.jit.compiler.annotations import (
     type_of_value,
 )
 from coredispatch.frontend.jit.compiler.attributes import Attributes
+from coredispatch.frontend.jit.compiler.defined import defined_operator
 from coredispatch.frontend.jit.compiler.results import function_type, method_type
 from coredispatch.frontend.jit.compiler.source import CompileError, Source, source_of
 from coredispatch.frontend.jit.compiler.types import (
@@ -117,6 +118,7 @@ class Calls(Attributes):
 
     def call_static(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of a Python function, class or operator."""
+        fn = defined_operator(fn, [self.type_of(a) for a in args], kwargs)
         made = self.object_call(fn, args, kwargs)
         if made is not NotImplemented:
             return made
