@@ -331,7 +331,8 @@ class AbstractRecorder(Recorder):
         node.meta["value"] = info = _moved(info_of(out), device)
         if op.view == "maybe":
             node.meta["aliases"] = _aliases(out)
-        return self.without_history(op, self.wrapped(node, info, out))
+        result = self.wrapped(node, info, out)
+        return result if op.mutates or op.name == "detach" else self.without_history(result)
 
     def expanded(self, call: Any, args: tuple[Any, ...]) -> Any:
         """What the decomposition gives."""

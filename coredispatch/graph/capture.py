@@ -104,6 +104,12 @@ class tracing(Mode):
         forget_casts()  # those of the program have no data
 
 
+def recorder_in_force() -> Recorder | None:
+    """The recorder that gets what is called here, None outside of a capture and below its layer."""
+    mode = tracing.current()
+    return None if mode is None or is_masked("capture") else mode.recorder
+
+
 def forget_casts() -> None:
     """Weights that autocast has at hand: it casts them anew."""
     for state in _CURRENT.get()[3].values():
@@ -258,11 +264,18 @@ class Recorder:
             for given, own in zip(args, real):
                 if own is out and isinstance(given, Value):
                     return given
-        return self.without_history(op, self.wrap(out, node))
+        result = self.wrap(out, node)
+        return result if op.mutates or op.name == "detach" else self.without_history(result)
 
-    def without_history(self, op: Any, result: Any) -> Any:
+    def outcome(self, target: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        """What the program gets of a call of a Python function, which the graph keeps."""
+        node = self.function(target, self.argument(args), self.argument(kwargs))
+        node.meta["value"] = info_of(out)
+        return self.without_history(self.wrap(out, node))
+
+    def without_history(self, result: Any) -> Any:
         """``result``, detached where a block of the program records no gradients."""
-        if not self.records or not is_masked("autograd") or op.mutates or op.name == "detach":
+        if not self.records or not is_masked("autograd"):
             return result
         detach = TABLE.operator("detach")
 

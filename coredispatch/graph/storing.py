@@ -104,7 +104,8 @@ def _target(node: Node) -> Any:
     if name is None:
         raise GraphError(
             f"{node.name!r} calls {node.target!r}, which has no name in another process",
-            fix="only operators and Python's own functions can be saved; trace through it instead",
+            fix="only operators and Python's own functions can be saved: trace through it, or make "
+            "it an operator with library.custom_op, and its derivative with register_autograd",
         )
     return {"function": name}
 

@@ -227,7 +227,7 @@ def function_name(target: Any) -> str | None:
 def name_of(op: str, target: Any) -> str:
     """A name for the value of a node, as ``torch.fx`` chooses them."""
     if op == "call_function":
-        name = target.name if isinstance(target, Operator) else getattr(target, "__name__", "call")
+        name = target.name if isinstance(target, Operator) else _plain_name(target, "call")
         name = name.rpartition("::")[2].strip("<>").replace(".", "_") or "call"
     else:
         name = str(target).replace(".", "_")
@@ -317,8 +317,14 @@ def reference(target: Any) -> tuple[str, str, Any]:
         public = _public(package, target, name)
         if public:
             return public, alias, package
-    plain = re.sub(r"\W+", "_", getattr(target, "__name__", type(target).__name__))
+    plain = re.sub(r"\W+", "_", _plain_name(target, type(target).__name__))
     return plain, plain, target
+
+
+def _plain_name(target: Any, other: str) -> str:
+    """The name of a function, with that of the class where it is a method of one."""
+    name, owner = getattr(target, "__name__", other), getattr(target, "__self__", None)
+    return f"{owner.__name__}_{name}" if isinstance(owner, type) else str(name)
 
 
 def _path(name: str) -> str:

@@ -19,7 +19,7 @@ from coredispatch.frontend.autograd.saved_tensors import Packed, current_hooks
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.wrappers import Wrapper
-from coredispatch.registry.dispatch.masks import masked
+from coredispatch.registry.dispatch.masks import includes_layers, masked
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError
@@ -251,6 +251,13 @@ class Function(metaclass=FunctionMeta):
         ctx.needs_input_grad = tuple(
             isinstance(a, TensorBase) and bool(a.keys & AUTOGRAD) for a in args
         )
+        if includes_layers():
+            from coredispatch.frontend.autograd.captured_functions import captured
+            from coredispatch.graph.capture import recorder_in_force
+
+            recorder = recorder_in_force()
+            if recorder is not None:
+                return captured(recorder, cls, ctx, args, kwargs)
         if any(isinstance(a, TensorBase) and _is_transformed(a.raw) for a in args):
             from coredispatch.frontend.transforms import custom
 
@@ -263,6 +270,9 @@ class Function(metaclass=FunctionMeta):
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, output)
         return cls._recorded(ctx, args, output)
+
+    # A graph that holds a call keeps it, also where nobody uses the result.
+    apply.__func__._is_impure = True  # type: ignore[attr-defined]
 
     @classmethod
     def _bound(
@@ -407,8 +417,8 @@ class _OnceNode(Node):
 
 
 def _is_transformed(raw: Any) -> bool:
-    """Whether a transform put it there; what a wrapper subclass holds is an ordinary input."""
-    return isinstance(raw, Wrapper) and raw.layer != "torch_dispatch"
+    """Whether a transform put it there; what other layers wrap is an ordinary input."""
+    return isinstance(raw, Wrapper) and raw.layer == "transform"
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:

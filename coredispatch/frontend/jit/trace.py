@@ -221,6 +221,7 @@ def _recorded(
     load()
     paths: dict[int, str] = {}
     if root is not None:
+        _refuse_backward_hooks(root)
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
             paths.setdefault(id(tensor), name)
 
@@ -254,6 +255,16 @@ def _recorded(
     recorder.graph.eliminate_dead_code()
     recorder.graph.lint()
     return recorder.graph, inner
+
+
+def _refuse_backward_hooks(root: Module) -> None:
+    """The trace would not have them, and train in silence without them."""
+    for path, module in root.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise ValueError(
+                f"Modules that have backward hooks assigned can't be compiled: {module} "
+                f"(at {path or 'the root'!r})\n  fix: remove the hooks before the trace"
+            )
 
 
 def _names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

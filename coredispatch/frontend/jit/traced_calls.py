@@ -10,7 +10,7 @@ from coredispatch.graph import Graph, map_arg
 from coredispatch.graph.capture import Recorder, tracing, unwrapped
 from coredispatch.plugin import Mode, Switch
 
-__all__ = ["call_traced", "recorder_of_scripts"]
+__all__ = ["call_traced", "recorder_of_scripts", "run_untraced"]
 
 
 class _untraced(Mode):
@@ -26,6 +26,18 @@ def recorder_of_scripts() -> Any:
     return recorder if getattr(recorder, "keeps_scripts", False) else None
 
 
+def run_untraced(
+    recorder: Recorder, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``run(*args, **kwargs)`` on the values of the example; the trace gets nothing of it."""
+    recorder.keeps_scripts = False  # type: ignore[attr-defined]
+    try:
+        with _untraced():
+            return run(*unwrapped(args), **unwrapped(kwargs))
+    finally:
+        recorder.keeps_scripts = True  # type: ignore[attr-defined]
+
+
 def call_traced(
     recorder: Recorder, run: Callable[..., Any], graph: Graph, owner: Any, args: tuple[Any, ...]
 ) -> Any:
@@ -34,12 +46,7 @@ def call_traced(
     The module of a call that the trace knows becomes one node, a call of it; any other program is
     copied, and the tensors that it reads become attributes of the trace.
     """
-    recorder.keeps_scripts = False  # type: ignore[attr-defined]
-    try:
-        with _untraced():
-            result = run(*unwrapped(args))
-    finally:
-        recorder.keeps_scripts = True  # type: ignore[attr-defined]
+    result = run_untraced(recorder, run, args, {})
     path = next((name for known, name in recorder.modules if known is owner), None)  # type: ignore[attr-defined]
     hooked = any(script_hooks(owner, kind) for kind in HOOKS)  # a call would run them once more
     if path and getattr(owner, "_graph", None) is graph and not hooked:

@@ -35,6 +35,7 @@ from coredispatch.frontend.utils.checkpoint_policies import (
     set_checkpoint_debug_enabled,
     set_device_states,
 )
+from coredispatch.graph.capture import recorder_in_force
 from coredispatch.registry.dispatch.masks import current_pass
 from coredispatch.registry.model.dtypes import float32
 from coredispatch.registry.model.errors import AutogradError
@@ -333,12 +334,17 @@ def checkpoint(
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
         if context_fn is not noop_context_fn:
             raise ValueError("Passing `context_fn` is only supported when use_reentrant=False.")
-        return CheckpointFunction.apply(function, preserve_rng_state, *args)
+        if recorder_in_force() is None:
+            return CheckpointFunction.apply(function, preserve_rng_state, *args)
+        return function(*args)
     if determinism_check not in _DETERMINISM_CHECKS:
         raise ValueError(
             f"determinism_check should be one of {list(_DETERMINISM_CHECKS)}, "
             f"but got {determinism_check!r}"
         )
+    if recorder_in_force() is not None:  # a graph has no memory to save: it is captured once
+        with context_fn()[0]:
+            return function(*args, **kwargs)
     state = CallState((*args, *kwargs.values()), preserve_rng_state)
     first, second = context_fn()
     saved = _SavedArguments(args, kwargs)
