@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import accumulate as accumulate
     from . import anomaly as anomaly
+    from . import captured_functions as captured_functions
     from . import checks as checks
     from . import closures as closures
     from . import edges as edges

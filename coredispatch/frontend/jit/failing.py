@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.graph.codegen import PythonCode
 from coredispatch.graph.objects import ScriptError
+from coredispatch.plugin import OpError
 
 __all__ = ["explained"]
 
@@ -19,7 +20,12 @@ def explained(error: Exception, code: PythonCode, filename: str) -> Exception:
         return error
     place = _place(error, code, filename)
     if isinstance(error, (RuntimeError, ScriptError)):
-        error.add_note(place)
+        if type(error).__str__ in (ScriptError.__str__, RuntimeError.__str__):
+            error.args = (f"{place}\n{error}",)
+        elif isinstance(error, OpError):
+            error.message = f"{error.message}\n{place}"
+        else:  # its text is its own
+            error.add_note(place)
         error._script_line = True  # type: ignore[union-attr]
         return error
     made = _class(type(error))

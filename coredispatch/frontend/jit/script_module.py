@@ -118,6 +118,21 @@ class GraphMethod:
         self.run, self.signature = run, bound
 
 
+class ConstMap:
+    """The constants of a program: as attributes, and by name in ``const_mapping``."""
+
+    def __init__(self, const_mapping: dict[str, Any]) -> None:
+        self.const_mapping = const_mapping
+
+    def __getattr__(self, attr: str) -> Any:
+        found = self.__dict__.get("const_mapping", {})
+        if attr not in found:
+            raise AttributeError(
+                f"there is no constant {attr!r}; there are {', '.join(found) or 'none'}"
+            )
+        return found[attr]
+
+
 class ScriptModule(Module):
     """A module with parameters and submodules whose ``forward`` is a graph, and no Python class.
 
@@ -191,6 +206,13 @@ class ScriptModule(Module):
     def code(self) -> str:
         """The graph as Python text."""
         return self.graph.code
+
+    @property
+    def code_with_constants(self) -> tuple[str, ConstMap]:
+        """:attr:`code`, and the tensors that it reads as constants of the program, by name."""
+        names = [str(node.target) for node in self.graph.find_nodes(op="get_attr")]
+        constants = {n: getattr(self, n) for n in names if n.startswith("_tensor_constant")}
+        return self.code, ConstMap(constants)
 
     @property
     def inlined_graph(self) -> Graph:

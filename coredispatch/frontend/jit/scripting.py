@@ -148,6 +148,10 @@ def script_text(
 _TEXTS = itertools.count(1)
 
 
+#: the flag of classes that are written in Python (CPython's Py_TPFLAGS_HEAPTYPE)
+_HEAP_TYPE = 1 << 9
+
+
 def _script_class(cls: Any) -> Any:
     if issubclass(cls, Module):
         raise CompileError(
@@ -156,6 +160,11 @@ def _script_class(cls: Any) -> Any:
         )
     if issubclass(cls, (tuple, enum.Enum)):
         return cls
+    if not cls.__flags__ & _HEAP_TYPE:
+        raise CompileError(
+            f"Python's own class {cls.__name__!r} cannot be compiled",
+            fix="write a class in Python, which inherits from object alone",
+        )
     bases = [base for base in cls.__mro__ if base not in (cls, object)]
     if bases:
         raise CompileError(

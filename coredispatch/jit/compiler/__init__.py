@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import classes as classes
     from . import comparing as comparing
     from . import control as control
+    from . import defined as defined
     from . import expressions as expressions
     from . import hooks as hooks
     from . import loops as loops

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from coredispatch.frontend.jit.compiler.annotations import annotation_type
 from coredispatch.frontend.jit.compiler.attributes import constant_names, declared_types, holds
 from coredispatch.frontend.jit.compiler.hooks import compile_hooks, with_hooks
 from coredispatch.frontend.jit.compiler.programs import (
@@ -134,12 +135,19 @@ def compile_in_place(module: Any) -> None:
         if child is not None:
             setattr(module, name, script_module(child))
     cls = type(module)
+    marked = {n: v for n, v in vars(module).items() if isinstance(v, Attribute)}
     for name in dir(cls):
         fn = inspect.getattr_static(cls, name, None)
         if getattr(fn, "_script_method", False):
             program = _compiled(module, name, fn)
             _keep(program, module, module)
             module._set_method(name, program.block.graph)
+    # While the methods were compiled, each said what type the attribute has.
+    for name, attribute in marked.items():
+        vars(module)[name] = attribute.value
+        module.__dict__.setdefault("_attribute_types", {}).setdefault(
+            name, annotation_type(attribute.type)
+        )
 
 
 def _compiled(module: Module, name: str, fn: Any, told: Any = None) -> Program:

@@ -17,7 +17,14 @@ from coredispatch.frontend.jit.compiler.types import (
     Type,
     fits,
 )
-from coredispatch.frontend.jit.compiler.values import Items, Missing, ModuleRef, Sizes, Val
+from coredispatch.frontend.jit.compiler.values import (
+    Items,
+    Missing,
+    ModuleRef,
+    Sizes,
+    Static,
+    Val,
+)
 from coredispatch.frontend.jit.runtime import fail
 
 __all__ = ["Statements"]
@@ -132,12 +139,24 @@ class Statements(Loops):
         if error is None:
             raise self.unsupported("raise without an exception isn't supported", node)
         text: Any = Val("", TENSOR)
-        name = ast.unparse(error.func if isinstance(error, ast.Call) else error)
+        of_class = error.func if isinstance(error, ast.Call) else error
+        self.at = node
+        self._check_exception(of_class)
+        name = ast.unparse(of_class)
         if isinstance(error, ast.Call) and error.args:
             text = self.text_of(error.args)
         self.at = node
         self.call(fail, name.rpartition(".")[2], text, kind=NONE)
         return set()
+
+    def _check_exception(self, error: ast.expr) -> None:
+        found = self.expr(error) if isinstance(error, (ast.Name, ast.Attribute)) else None
+        cls = found.value if isinstance(found, Static) else None
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise self.error(
+                f"exceptions must derive from BaseException, and {ast.unparse(error)!r} does not",
+                fix="raise a class of exceptions, as in: raise RuntimeError(text)",
+            )
 
     def text_of(self, args: list[ast.expr]) -> Any:
         """The message of an exception."""
