@@ -20,6 +20,10 @@ def operator_of(node: Node) -> Operator | None:
     """The operator that a node calls, as a function or as a method; None where it calls none."""
     if isinstance(node.target, Operator):
         return node.target
+    spells = getattr(node.target, "spells", None)  # a function of nn.functional over an operator
+    if spells is not None and len(node.args) <= node.target.spelled_positions:
+        if set(node.kwargs) <= {p.name for p in spells.schema.params}:
+            return spells
     if node.op == "call_method":
         return TABLE.snapshot.ops.get(node.target)
     return None

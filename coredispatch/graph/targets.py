@@ -264,6 +264,9 @@ def is_impure(node: Node) -> bool:
         return False
     if isinstance(target, Operator):
         return bool(target.mutates or target.random) or target.name == "to_host"
+    spells = getattr(target, "spells", None)  # a function of nn.functional over an operator
+    if spells is not None:
+        return bool(spells.random)
     if function_name(target) is not None:
         return target in _IMPURE
     return bool(getattr(target, "_is_impure", False))  # a mark of fx

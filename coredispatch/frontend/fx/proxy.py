@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coredispatch._version import __version__
+from coredispatch.frontend.nn.legacy_arguments import FUNCTIONS
 from coredispatch.frontend.programs import _assert
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import source
@@ -142,6 +143,15 @@ class Proxy(Value):
         self._dtype = dtypes.float32
         self.node = node
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
+
+    @classmethod
+    def __torch_function__(
+        cls, orig_method: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """A node that calls ``orig_method``, a function that asks its arguments for this."""
+        found: list[Proxy] = []
+        map_aggregate((args, kwargs), lambda a: found.append(a) if isinstance(a, Proxy) else a)
+        return found[0].tracer.create_proxy("call_function", orig_method, args, kwargs or {})
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
@@ -317,14 +327,25 @@ def _record(call: Any, args: tuple[Any, ...]) -> Any:
     if not found:
         raise TraceError(f"{call.op.name} was called with a proxy that cannot be found")
     given, named = spelled(call.op, args)
-    return found[0].tracer.create_proxy("call_function", call.op, _in_a_row(call.op, given), named)
+    return _call(found[0].tracer, call.op, given, named)
 
 
 def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call with keywords, or by another signature: a node as it is written."""
     found: list[Proxy] = []
     map_aggregate((args, kwargs), lambda a: found.append(a) if isinstance(a, Proxy) else a)
-    return found[0].tracer.create_proxy("call_function", op, _in_a_row(op, args), kwargs)
+    return _call(found[0].tracer, op, args, kwargs)
+
+
+def _call(tracer: TracerBase, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+    """A node that calls what the program names: ``nn.functional`` has functions over operators."""
+    function = FUNCTIONS.get(op.name)
+    if function is None or "" in op.namespaces:  # the other says itself that it was called
+        return tracer.create_proxy("call_function", op, _in_a_row(op, args), kwargs)
+    names = [p.name for p in op.schema.params]
+    first = function.spelled_positions  # so many mean the same in both
+    named = {**dict(zip(names[first:], args[first:])), **kwargs}
+    return tracer.create_proxy("call_function", function, args[:first], named)
 
 
 def _in_a_row(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

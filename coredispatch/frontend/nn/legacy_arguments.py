@@ -162,7 +162,7 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "coredispatch.nn.functional"
     function.__doc__ = operator.__doc__
-    function.spells = operator
+    function.spells, function.spelled_positions = operator, plain
     function.__signature__ = inspect.Signature(
         [
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
@@ -213,7 +213,7 @@ def _by_name(function: Any) -> str:
 
 
 #: the functions of ``nn.functional`` by name
-FUNCTIONS = {name: _function(name, layout) for name, layout in _LAYOUTS.items()}
+FUNCTIONS: dict[str, Any] = {name: _function(name, layout) for name, layout in _LAYOUTS.items()}
 
 if not isinstance(spelled, FunctionType):
     copyreg.pickle(type(FUNCTIONS["cross_entropy"]), _by_name)
