@@ -11,6 +11,7 @@ import enum
 import sys
 from typing import Any
 
+from coredispatch.graph.examples import Example, read_example, stored_example
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.node import Node
 from coredispatch.graph.objects import NamedTupleType, ObjectType, enumeration
@@ -77,6 +78,8 @@ def _nodes(graph: Graph, defaults: dict[str, Any]) -> list[dict[str, Any]]:
             entry["type"] = node.type
         if node.meta.get("inferred"):
             entry["inferred"] = True
+        if "example" in node.meta:
+            entry["example"] = _example(node)
         if node.args:
             entry["args"] = [_value(argument, node) for argument in node.args]
         if node.kwargs:
@@ -87,6 +90,20 @@ def _nodes(graph: Graph, defaults: dict[str, Any]) -> list[dict[str, Any]]:
             entry["source"] = list(node.meta["source"])
         found.append(entry)
     return found
+
+
+def _example(node: Node) -> Any:
+    """What a trace was given for an input. Only tensors and numbers may be others later."""
+    example: Example = node.meta["example"]
+    try:
+        return stored_example(example, lambda value: _value(value, node))
+    except GraphError as error:
+        raise GraphError(
+            f"the input {node.target!r} of the trace is a constant of it that cannot be saved: "
+            f"{error}",
+            fix="use numbers, text, dtypes, devices, and tuples, lists and dicts of them, or bind "
+            "the object before tracing",
+        ) from None
 
 
 def _target(node: Node) -> Any:
@@ -198,6 +215,8 @@ def _graph(nodes: Any, defaults: Any) -> Graph:
         node.type = None if kind is None else _type_text(kind)
         if entry.get("inferred"):
             node.meta["inferred"] = True
+        if "example" in entry:
+            node.meta["example"] = read_example(entry["example"], lambda v: _read(v, {}))
         if "source" in entry:
             file, line, function = entry["source"]
             node.meta["source"] = (str(file), int(line), str(function))

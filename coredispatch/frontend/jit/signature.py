@@ -23,6 +23,7 @@ from coredispatch.frontend.jit.compiler.types import (
 )
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph
+from coredispatch.graph.examples import Example
 from coredispatch.plugin import Device, DType, OpError, Value
 
 __all__ = ["Signature"]
@@ -34,7 +35,8 @@ class Signature:
     """The parameters of a graph.
 
     Calling it with the arguments of a call gives the tuple of all arguments in order. Raises a
-    ``RuntimeError`` that names the argument where one is missing, too much, or of another type.
+    ``RuntimeError`` that names the argument where one is missing, too much, of another type, or
+    of another structure than the example of a trace.
     """
 
     def __init__(self, graph: Graph, name: str) -> None:
@@ -44,7 +46,9 @@ class Signature:
         self.defaults = [place.args for place in places]
         self.kinds: list[Type] = [place.meta.get("type", ANY) for place in places]
         self.inferred = [bool(place.meta.get("inferred")) for place in places]
+        self.examples: list[Example | None] = [place.meta.get("example") for place in places]
         self.checks = [(i, _check(kind)) for i, kind in enumerate(self.kinds) if kind not in (ANY,)]
+        self.checks += [(i, _like(e)) for i, e in enumerate(self.examples) if e is not None]
         self.count = len(places)
         self.open = any(name.startswith("*") for name in self.names)
 
@@ -93,6 +97,16 @@ class Signature:
         return tuple(found)
 
     def _wrong(self, index: int, value: Any) -> OpError:
+        example = self.examples[index]
+        fault = None if example is None else example.fault(value, self.names[index])
+        if fault is not None:
+            place, wanted, found = fault
+            return OpError(
+                f"{self.name}() Expected {wanted} for argument '{place}', as in the example of the "
+                f"trace, but instead found {found}. Position: {index}. Declaration: {self}",
+                fix="pass what has the structure of the example, trace with another example, or "
+                "use jit.script, which keeps the control flow",
+            )
         kind = self.kinds[index]
         guessed = " (inferred)" if self.inferred[index] else ""
         return OpError(
@@ -114,6 +128,12 @@ class _Wrong:
 
 
 _WRONG = _Wrong()
+
+
+def _like(example: Example) -> Check:
+    if example.kind == "tensor":
+        return _only((Tensor, Value))
+    return lambda value: value if example.fault(value, "") is None else _WRONG
 
 
 def _only(kind: Any) -> Check:

@@ -23,6 +23,7 @@ from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import Recorder, Traced, TracerWarning, load, tracing
+from coredispatch.graph.examples import example_of
 from coredispatch.graph.outline import ModuleCall, outline
 from coredispatch.plugin import OpError
 
@@ -95,7 +96,9 @@ def trace(
     Sizes that the program reads stay expressions, so the trace takes inputs of other sizes where
     the program does. A value or size that Python looks at is kept as it was, with a
     :class:`TracerWarning` that names the line; ``range(x.shape[0])`` gives none. The trace refuses
-    another number of parts of ``unbind``, ``split`` and ``for row in x``. Parameters and buffers
+    another number of parts of ``unbind``, ``split`` and ``for row in x``, and arguments of another
+    structure than the example's: where that has None or a text, say, calls give the same. Numbers
+    that are arguments themselves may differ, numbers in containers may not. Parameters and buffers
     are shared with the module; the trace is differentiable, draws random numbers anew, and calls
     submodules, which keep their names.
 
@@ -244,6 +247,8 @@ def _recorded(
     try:
         with tracing(recorder):
             given = recorder.inputs(list(zip(given_names, (*args, *kwargs.values()))))
+            for place, value in zip(recorder.graph.placeholders, (*args, *kwargs.values())):
+                place.meta["example"] = example_of(value)
             plain_args, named = given[: len(args)], dict(zip(kwargs, given[len(args) :]))
             with _watched(root, recorder, calls):
                 result = function(*plain_args, **named)
