@@ -20,6 +20,7 @@ from coredispatch.frontend.compiling.replaced import alike
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
 from coredispatch.frontend.compiling.sizes import OpenSizes
 from coredispatch.frontend.compiling.switches import capturing
+from coredispatch.frontend.compiling.timing import timed
 from coredispatch.graph.compilers import eager
 from coredispatch.plugin import CoreDispatchError
 from coredispatch.registry.around.checks import came_by_signal
@@ -62,7 +63,7 @@ class CompiledFunction:
         self, fn: Callable[..., Any], compiler: Any, fullgraph: bool, dynamic: bool | None
     ) -> None:
         self._fn = fn
-        self.compiler, self.fullgraph, self.dynamic = compiler, fullgraph, dynamic
+        self._untimed, self.fullgraph, self.dynamic = compiler, fullgraph, dynamic
         self.backend: Any = compiler
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
@@ -88,7 +89,8 @@ class CompiledFunction:
         self.captures = 0
         self.misses = 0
         self.eager_calls = 0
-        self.seconds = 0.0
+        self.capture_seconds = 0.0
+        self.compiler = timed(self._untimed)
         self.given_up: str | None = None
         self.generation = SETTINGS.generation
 
@@ -291,7 +293,7 @@ class CompiledFunction:
             capture.run(args, kwargs)
         finally:
             self._captures.append(capture)
-        self.seconds += capture.seconds
+        self.capture_seconds += capture.seconds
         return capture
 
     def _first_call(self, program: Program, args: Any, kwargs: Any) -> Any:

@@ -23,7 +23,8 @@ class Explanation:
         problems: why calls ran eagerly instead, in the same form.
         guards: what the first program depends on, one line each.
         recompilations: why programs that were there did not serve a call.
-        seconds: what capturing took.
+        seconds: what capturing and compiling took in all calls so far.
+        compiler_seconds: the share of the compiler. The interpreter (``"eager"``) has none.
         calls: how often graphs ran instead of Python.
         eager_calls: how often Python ran because nothing could be compiled.
         given_up: why nothing more is compiled, None while it may be.
@@ -42,6 +43,7 @@ class Explanation:
     guards: list[str] = field(default_factory=list)
     recompilations: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    compiler_seconds: float = 0.0
     calls: int = 0
     eager_calls: int = 0
     given_up: str | None = None
@@ -61,7 +63,8 @@ class Explanation:
             f"Op Count: {self.op_count}",
             f"Guards: {len(self.guards)}",
             f"Calls by graphs: {self.calls}, by Python for lack of them: {self.eager_calls}",
-            f"Seconds of capturing: {self.seconds:.3f}",
+            f"Seconds of capturing and compiling: {self.seconds:.3f}, "
+            f"{self.compiler_seconds:.3f} of them in the compiler",
         ]
         for what, where in self.break_reasons:
             lines.append("Split at {}:{} in {}: {}".format(*where, what))
@@ -89,10 +92,12 @@ def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explana
     made = compile(fn, backend="eager") if made is None else made
     made(*args, **kwargs)
     compiled: CompiledFunction = made._compiled if isinstance(made, OptimizedModule) else made
+    in_compiler = getattr(compiled.compiler, "seconds", 0.0)
     report = Explanation(
         problems=list(compiled.problems),
         recompilations=list(compiled.recompilations),
-        seconds=compiled.seconds,
+        seconds=compiled.capture_seconds + in_compiler,
+        compiler_seconds=in_compiler,
         eager_calls=compiled.eager_calls,
         given_up=compiled.given_up,
         fixed_sizes=compiled.sizes.told(),
