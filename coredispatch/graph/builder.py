@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from coredispatch.graph.abstract import Abstract, AbstractRecorder
 from coredispatch.graph.capture import load, source, tracing
@@ -20,6 +20,21 @@ from coredispatch.plugin import Device, DType, Value, default_dtype, dtype_of
 from coredispatch.registry import TABLE
 
 __all__ = ["Builder"]
+
+
+#: what an open size is while nobody knows it, where its bounds allow that
+_EXAMPLE = 7
+
+
+@runtime_checkable
+class NamedSize(Protocol):
+    """What ``coredispatch.Dim`` is: ``factor * root + offset``, between bounds, inclusive."""
+
+    root: Any
+    factor: int
+    offset: int
+    min: Any
+    max: Any
 
 
 class _OpenSizes(SymbolTable):
@@ -121,11 +136,14 @@ class Builder:
     def placeholder(
         self,
         name: str,
-        shape: Sequence[int | str | None],
+        shape: Sequence[int | str | NamedSize | None],
         dtype: DType | None = None,
         device: Any = "cpu",
     ) -> Any:
         """An input. A size is an int, or open: a name, one size wherever it stands, or None.
+
+        A :class:`coredispatch.Dim` is a name with bounds, which values are checked for; ``2 * dim``
+        and ``dim + 1`` are sizes too.
 
         Raises :class:`GraphError` for a name that is taken, or is no name, and for what is no
         shape, dtype or device.
@@ -190,15 +208,32 @@ class Builder:
 
     def _size(self, name: str, dim: int, size: Any) -> Any:
         if isinstance(size, str) and _is_name(size):
-            return self._symbols.symbol(size, 7)
+            return self._symbols.symbol(size, _EXAMPLE)
         if size is None:
-            return self._symbols.symbol(f"{name}_{dim}", 7)
+            return self._symbols.symbol(f"{name}_{dim}", _EXAMPLE)
+        if isinstance(size, NamedSize):
+            return self._bounded(name, size.root) * size.factor + size.offset
         if hasattr(size, "__index__") and type(size) is not bool and operator.index(size) >= 0:
             return operator.index(size)
         raise GraphError(
             f"the placeholder {name!r} has size {size!r} in dimension {dim}",
-            fix="use an int of at least 0, a name such as 'batch' for one that is open, or None",
+            fix="use an int of at least 0, a name such as 'batch' for one that is open, a "
+            "cd.Dim, which has bounds, or None",
         )
+
+    def _bounded(self, name: str, size: Any) -> Any:
+        """The size of a ``Dim``. All that stands for one name has the same bounds."""
+        text = size.__name__
+        example = min(max(_EXAMPLE, size.min), size.max)
+        found = self._symbols.symbol(text, example, size.min, size.max)
+        known = self._symbols.variables[text]
+        if (known.least, known.greatest) != (size.min, size.max):
+            raise GraphError(
+                f"the placeholder {name!r} has size {size!r}, and the size {text!r} stands before "
+                f"with the bounds {known.least} and {known.greatest}",
+                fix="use one Dim for all of them, or another name",
+            )
+        return found
 
     def _check_name(self, name: Any) -> None:
         if not _is_name(name):
@@ -333,10 +368,18 @@ class Builder:
         fits, known = len(shape) == len(info.shape), ""
         for size, wanted in zip(shape, info.shape):
             if isinstance(wanted, Expression):
-                text = str(wanted)
+                solved = wanted.solve(size)
+                assert solved is not None  # sizes of placeholders are linear in one name
+                text, found = solved
+                bounds = self._symbols.variables[text]
                 where.setdefault(text, name)
-                if sizes.setdefault(text, size) != size:
+                if sizes.setdefault(text, found) != found:
                     fits, known = False, f", where {text} = {sizes[text]} by {where[text]!r}"
+                elif wanted.value({text: found}) != size:
+                    fits, known = False, f", where no {text} gives {wanted} = {size}"
+                elif not bounds.least <= found <= bounds.greatest:
+                    limits = f"from {bounds.least} to {bounds.greatest}"
+                    fits, known = False, f", where {text} = {found} is not {limits}"
             else:
                 fits = fits and size == wanted
         if not fits:

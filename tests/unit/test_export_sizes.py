@@ -165,3 +165,17 @@ def test_min_and_max_are_pythons_own_again() -> None:
 def test_what_needs_a_number_names_its_line() -> None:
     with pytest.raises(UserError, match=r"(?s)specialized it to be a constant.*test_export_sizes"):
         exported(lambda lib, x, y, m, n: y * math.log(n))
+
+
+@pytest.mark.parametrize("lib", [torch, cd], ids=["torch", "ours"])
+def test_two_dims_of_one_name_have_the_same_bounds(lib: Any) -> None:
+    class Net(lib.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return x.sum() + y.sum()
+
+    dim, given = lib.export.Dim, (lib.ones(4), lib.ones(4))
+    with pytest.raises(Exception, match="Found different definitions .*max=8.*max=16"):
+        lib.export.export(
+            Net(), given, dynamic_shapes=({0: dim("n", max=8)}, {0: dim("n", max=16)})
+        )
+    lib.export.export(Net(), given, dynamic_shapes=({0: dim("n", max=8)}, {0: dim("n", max=8)}))

@@ -172,3 +172,53 @@ def test_a_module_that_writes_to_its_buffers_belongs_into_the_block() -> None:
         assert cd.equal(builder.run({"x": rows}, y), same(rows))
     for name, value in same.named_buffers():
         assert cd.equal(getattr(norm, name), value)
+
+
+def test_a_dim_is_a_size_with_bounds() -> None:
+    builder = Builder()
+    batch = cd.Dim("batch", min=2, max=4)
+    x = builder.placeholder("x", (batch, 4))
+    y = builder.placeholder("y", (2 * batch + 1,))
+    z = builder.placeholder("z", ("batch",))  # the same size by its name
+    total = x.sum(1).sum() + y.sum() + z.sum()
+    assert str(tuple(x.shape)) == "(batch, 4)"
+    feed = {"x": cd.ones(3, 4), "y": cd.ones(7), "z": cd.ones(3)}
+    assert builder.run(feed, total).item() == 22.0
+    with pytest.raises(
+        GraphError, match=r"fed with \(6,\), where no batch gives 1 \+ 2\*batch = 6"
+    ):
+        builder.run({"y": cd.ones(6)}, y * 1)
+    with pytest.raises(GraphError, match=r"fed with \(9,\), where batch = 3 by 'x'"):
+        builder.run({**feed, "y": cd.ones(9)}, total)
+    for rows in (1, 5):
+        with pytest.raises(GraphError, match=f"where batch = {rows} is not from 2 to 4"):
+            builder.run({"x": cd.ones(rows, 4)}, x * 1)
+    with pytest.raises(GraphError, match=r"'batch' stands before with the bounds 2 and 4"):
+        builder.placeholder("w", (cd.Dim("batch"),))
+
+
+def test_what_follows_from_the_bounds_of_a_dim_is_not_asked() -> None:
+    builder = Builder()
+    x = builder.placeholder("x", (cd.Dim("n", min=4, max=5), cd.Dim("free")))
+    assert x.shape[0] > 3 and not x.shape[0] > 6
+    assert builder.guards == []
+
+
+def test_a_dim_as_a_size_is_that_of_export() -> None:
+    dim = cd.Dim("n", max=8)
+    builder = Builder()
+    x = builder.placeholder("x", (dim,))
+    written = builder.run({"x": cd.ones(3)}, x * x.shape[0])
+
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * x.shape[0]
+
+    program = cd.export.export(Net(), (cd.ones(5),), dynamic_shapes=({0: dim},))
+    assert cd.equal(written, program.module()(cd.ones(3)))
+
+
+@pytest.mark.parametrize("size", [cd.Dim.AUTO, 2.0, "a b", -1, True])
+def test_what_is_no_size_is_refused(size: Any) -> None:
+    with pytest.raises(GraphError, match=r"(?s)has size .*cd\.Dim"):
+        Builder().placeholder("x", (size,))

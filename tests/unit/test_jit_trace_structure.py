@@ -1,4 +1,4 @@
-"""``jit.trace``: arguments of another structure than the example's are refused, with their names."""
+"""``jit.trace``: arguments of another structure than the example's are refused, by name."""
 
 from __future__ import annotations
 

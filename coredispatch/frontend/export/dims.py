@@ -260,7 +260,13 @@ class Shapes:
                 f"and {value} in {place}",
                 fix="use two Dims, or examples of one size",
             )
-        self.hints.setdefault(name, root)
+        given = self.hints.setdefault(name, root)
+        if isinstance(given, Dim) and (given.min, given.max) != (root.min, root.max):
+            raise UserError(
+                f"Found different definitions {given!r} and {root!r} for the same symbolic "
+                f"dimension, in {self.places[name]} and {place}",
+                fix="use one Dim for both, or two names",
+            )
         self.places.setdefault(name, place)
         symbol = self.table.symbol(name, value, root.min, root.max)
         return symbol * wanted.factor + wanted.offset
