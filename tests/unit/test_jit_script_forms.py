@@ -10,6 +10,7 @@ import pytest
 from script_cases import INPUTS, MODULE_CASES, agree, filled, made, named, programs, reloaded, shown
 
 import coredispatch as cd
+from coredispatch import nn
 from coredispatch.graph.passes.common import eliminate_common_nodes
 
 # ---- traced and scripted, one in the other -----------------------------------------------------
@@ -178,10 +179,46 @@ def test_a_frozen_module_gives_the_same_without_parameters(cls: Any, number: int
     wanted = copy.deepcopy(compiled)(*made(INPUTS[cls][number]))
     got = frozen(*made(INPUTS[cls][number]))
     assert agree(shown(got), shown(wanted))
-    if not list(frozen.children()):  # recurrent layers and transformers stay modules
-        assert not list(frozen.parameters())
+    assert not list(frozen.parameters())  # those of modules that stay such are constants, too
     once_more = reloaded(cd.jit.freeze(compiled))
     assert agree(shown(once_more(*made(INPUTS[cls][number]))), shown(wanted))
+
+
+class Layers(nn.Module):
+    """Modules without a graph of their own, and attributes whose paths look alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.attention = nn.LSTM(4, 4), nn.MultiheadAttention(4, 2)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8)
+        self.inner, self.inner_layer = nn.Module(), nn.LSTM(4, 4)
+        self.inner.layer, self.same = nn.LSTM(4, 4), self.recurrent
+        self.inner.register_buffer("scale", cd.full((4,), 2.0))
+        self.register_buffer("inner_scale", cd.full((4,), 3.0))
+
+    def forward(self, x: cd.Tensor) -> cd.Tensor:
+        y = self.recurrent(x)[0] + self.same(x)[0]
+        y = y + self.inner.layer(x)[0] * self.inner.scale
+        y = y + self.inner_layer(x)[0] * self.inner_scale
+        return self.encoder(self.attention(y, y, y)[0])  # type: ignore[no-any-return]
+
+
+def test_modules_that_stay_modules_in_a_frozen_one_have_constants_of_their_own() -> None:
+    module, x = Layers().eval(), cd.randn(3, 2, 4)
+    wanted = module(x).detach()
+    frozen = cd.jit.freeze(cd.jit.script(module))
+    file = io.BytesIO()
+    cd.jit.save(frozen, file)
+    file.seek(0)
+    with cd.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    for program in (frozen, cd.jit.load(file)):
+        assert not list(program.parameters())
+        assert not program(x).requires_grad
+        cd.testing.assert_close(program(x), wanted)
+    names = [name for name, _ in frozen.named_children()]
+    assert names == ["recurrent", "inner_layer", "inner_layer_", "encoder"]  # ``same`` is no other
 
 
 def test_freezing_folds_normalizations_into_convolutions() -> None:

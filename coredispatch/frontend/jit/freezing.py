@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 from collections.abc import Iterator
@@ -33,9 +34,10 @@ def freeze(
 
     Parameters, buffers and plain attributes become constants of one graph, except those that the
     program writes and those in ``preserved_attrs``, which may also name further methods to keep.
-    Branches that the constants decide are gone. Results are those of ``mod``; gradients do not
-    flow to parameters any more. ``optimize_numerics`` also folds a batch normalization into the
-    convolution before it.
+    A module of this package without a graph, such as an LSTM, stays a module, with constants in the
+    place of its parameters. Branches that the constants decide are gone. Results are those of
+    ``mod``, whatever becomes of it later; gradients do not flow to parameters any more.
+    ``optimize_numerics`` also folds a batch normalization into the convolution before it.
 
     Raises ``RuntimeError`` for a module in training mode or one that is not compiled.
     """
@@ -124,6 +126,8 @@ class _Frozen:
     def __init__(self, source: Any, made: Any, kept: set[str]) -> None:
         self.source, self.made, self.kept = source, made, kept
         self.names: dict[str, str] = {}
+        self.modules: list[tuple[Any, str]] = []  # those that stay, by what they were
+        self.taken = set(kept)
 
     def keep(self, path: str) -> str:
         """The name under which an attribute stays an attribute."""
@@ -134,9 +138,19 @@ class _Frozen:
                 raise OpError(
                     f"{self.source.original_name!r} has no attribute {path!r} to preserve"
                 )
-            name = self.names[path] = _flat(path)
+            name = self._named(path)
             self._enter(name, vars(at)[last])
         return self.names[path]
+
+    def _named(self, path: str) -> str:
+        """A name of its own: ``a.b`` and ``a_b`` are not one attribute."""
+        name = _flat(path)
+        if path != name or path not in self.kept:  # what is asked for by name keeps it
+            while name in self.taken:
+                name += "_"
+        self.taken.add(name)
+        self.names[path] = name
+        return name
 
     def _enter(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor):
@@ -161,11 +175,16 @@ class _Frozen:
                 node.target = self.keep(path)
 
     def _module(self, node: Node) -> None:
-        """A library module whose forward has no graph stays a module."""
-        name = _flat(str(node.target))
-        if name not in self.made._modules:
-            self.made.add_module(name, self.source.get_submodule(str(node.target)))
-        node.target = name
+        """A library module whose forward has no graph stays a module, with constants."""
+        path = str(node.target)
+        if path not in self.names:
+            module = self.source.get_submodule(path)
+            same = next((name for known, name in self.modules if known is module), None)
+            self.names[path] = name = same or self._named(path)
+            if same is None:
+                self.modules.append((module, name))
+                self.made.add_module(name, _constant_module(module))
+        node.target = self.names[path]
 
     def _value(self, path: str) -> Any:
         at = self.source
@@ -179,6 +198,17 @@ class _Frozen:
         for name in list(self.made._buffers):
             if name not in used:
                 delattr(self.made, name)
+
+
+def _constant_module(module: Any) -> Any:
+    """A copy with buffers in the place of the parameters, and nothing that requires grad."""
+    made = copy.deepcopy(module)
+    for inner in made.modules():
+        for name, parameter in list(inner._parameters.items()):
+            if parameter is not None:
+                delattr(inner, name)
+                inner.register_buffer(name, parameter.detach())
+    return made
 
 
 def _decide(graph: Graph) -> None:
