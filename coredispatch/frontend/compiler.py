@@ -20,6 +20,7 @@ from coredispatch.frontend.compiling.settings import (
     recorder,
 )
 from coredispatch.frontend.nn.module import Module
+from coredispatch.plugin import OpError
 
 __all__ = [
     "allow_in_graph",
@@ -39,6 +40,17 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+#: options of PyTorch's compiler that say how fast a program is, and never what it gives: they are
+#: taken, and mean nothing to the compilers here
+_TAKEN = (
+    "epilogue_fusion",
+    "fallback_random",
+    "max_autotune",
+    "max_autotune_gemm",
+    "max_autotune_pointwise",
+    "shape_padding",
+    "triton.cudagraphs",
+)
 _STANCES = "default force_eager eager_on_recompile fail_on_recompile eager_then_compile".split()
 _MODES = (
     "default",
@@ -94,7 +106,9 @@ def compile(
         backend: ``"inductor"`` asks the plugins in turn, ``"eager"`` runs the graph operator by
             operator, another name is that of a plugin, and a function ``(graph, inputs) ->
             callable`` is a compiler itself (``docs/write_a_compiler.md``).
-        mode, options: as in PyTorch; the compilers here have none of these settings.
+        mode, options: a compiler that is a function gets them by keyword, unless they are the
+            default. The others have no settings: modes, and the options by which PyTorch's compiler
+            may be faster, change nothing, and other options are refused.
         disable: return ``model`` as it is.
 
     The first call runs ``model`` itself and is recorded. Later calls run the graph if what the
@@ -104,8 +118,8 @@ def compile(
     ``cd._dynamo.config.recompile_limit`` times. Results are differentiable, in-place writes,
     gradients, random numbers and changes of Python's state are those of the eager call.
 
-    Raises RuntimeError for a mode or a backend that is not there, and with ``fullgraph=True`` what
-    names the line that cannot be in a graph.
+    Raises RuntimeError for a mode, an option or a backend that is not there, and with
+    ``fullgraph=True`` what names the line that cannot be in a graph.
 
     Example:
         >>> step = cd.compile(lambda x: (x.sin() + 1).sum())
@@ -140,6 +154,10 @@ def compile(
     from coredispatch.graph.compilers import compiler_named
 
     load()
+    if callable(backend):
+        backend = _with_settings(backend, mode, options)
+    elif options:
+        _check_options(options, backend)
     compiler = compiler_named(backend)
     if isinstance(model, OptimizedModule):
         model = model._orig_mod  # names of parameters have one prefix, however often
@@ -152,6 +170,27 @@ def compile(
     if isinstance(model, Module):
         return OptimizedModule(model, made)
     return made
+
+
+def _with_settings(backend: Any, mode: str | None, options: dict[str, Any] | None) -> Any:
+    """A compiler that is a function, with what the user set for it."""
+    settings: dict[str, Any] = {}
+    if mode not in (None, "default"):
+        settings["mode"] = mode
+    if options:
+        settings["options"] = dict(options)
+    return functools.partial(backend, **settings) if settings else backend
+
+
+def _check_options(options: dict[str, Any], backend: Any) -> None:
+    unknown = next((name for name in options if name not in _TAKEN), None)
+    if unknown is not None:
+        raise OpError(
+            f"Unexpected optimization option {unknown}={options[unknown]!r} of compile: the "
+            f"compiler {backend!r} has no options; {', '.join(_TAKEN)} are taken and change "
+            "nothing",
+            fix="leave it out, or give a function as backend=, which gets options= by keyword",
+        )
 
 
 def explain(fn: Any, *args: Any, **kwargs: Any) -> Any:

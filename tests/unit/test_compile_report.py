@@ -77,3 +77,33 @@ def test_the_interpreter_takes_no_seconds(clock: Clock) -> None:
     clock.step = 0.5
     told = cd.compiler.explain(lambda x: x + 1, cd.ones(2))
     assert (told.seconds, told.compiler_seconds) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+def test_an_option_that_no_compiler_has_is_refused(backend: str) -> None:
+    with pytest.raises(RuntimeError, match="Unexpected optimization option zz=1"):
+        cd.compile(lambda x: x, backend=backend, options={"zz": 1})
+    fast: Any = cd.compile(lambda x: x + 1, backend=backend, options={"max_autotune": True})
+    assert fast(cd.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["torch", "coredispatch"])
+def test_a_function_gets_mode_and_options_by_keyword(name: str) -> None:
+    lib: Any = pytest.importorskip(name)
+    seen: list[Any] = []
+
+    def backend(graph: Any, inputs: Any, **settings: Any) -> Any:
+        seen.append(settings)
+        return graph.forward if name == "torch" else None
+
+    for settings in (
+        {"options": {"zz": 1}},
+        {"mode": "reduce-overhead"},
+        {"mode": "default"},
+        {"options": {}},
+        {},
+    ):
+        fast: Any = lib.compile(lambda x: x + 1, backend=backend, **settings)
+        fast(lib.ones(2))
+        lib.compiler.reset()
+    assert seen == [{"options": {"zz": 1}}, {"mode": "reduce-overhead"}, {}, {}, {}]
