@@ -23,6 +23,7 @@ from coredispatch._frames import (
     program_stacklevel,
 )
 from coredispatch._version import __version__
+from coredispatch.graph.codegen import ORIGINS
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
@@ -359,12 +360,17 @@ def _recorder(args: tuple[Any, ...]) -> Recorder:
 def source() -> tuple[str, int, str]:
     """File, line and function of the user's code that is running.
 
-    Where Python's library calls, as ``contextlib`` does at a ``with``, it is the line above.
+    Where Python's library calls, as ``contextlib`` does at a ``with``, it is the line above. In a
+    graph that runs, it is the line that the graph was made from.
     """
     frames = (f for f in program_frames() if not in_standard_library(f.f_code.co_filename))
     frame = next(frames, None) or program_frame()
     if frame is None:
         return ("<unknown>", 0, "<unknown>")
+    origin = ORIGINS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
+    if origin is not None:
+        file, line, name = origin
+        return (str(file), int(line), str(name))
     return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 

@@ -314,9 +314,16 @@ def python_code(
     return PythonCode("\n".join(["", head, *writer.lines, ""]), writer.globals, origins)
 
 
+#: file name of a compiled graph -> line of its text -> the user's line: (file, line, function)
+ORIGINS: dict[str, dict[int, Any]] = {}
+
+
 def compile_code(code: PythonCode, filename: str) -> Any:
     """The function that ``code`` defines. Its lines show in tracebacks."""
     import linecache
+
+    if code.origins:
+        ORIGINS[filename] = code.origins
 
     lines = code.src.splitlines(keepends=True)
     linecache.cache[filename] = (len(code.src), None, lines, filename)

@@ -31,7 +31,7 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
-from coredispatch.graph import map_arg
+from coredispatch.graph import Node, map_arg
 from coredispatch.plugin import Device, DType
 
 __all__ = ["Writer"]
@@ -237,6 +237,10 @@ class Writer:
             (condition, *outer),
             graphs=(one.block.graph, two.block.graph),
         )
+        asked = self.arg_of(condition)
+        if isinstance(asked, Node) and "source" in asked.meta:
+            # Both ways are compiled by now: the text is at the end of the last one.
+            node.arg.meta["source"] = asked.meta["source"]
         if len(values) == 1:
             return [Val(node.arg, values[0][2])]
         return [self.part(node, i, entry[2]) for i, entry in enumerate(values)]
