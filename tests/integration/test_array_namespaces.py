@@ -21,6 +21,8 @@ LIBRARIES = {
 # Operators whose kernels take the longest way round what the standard does not have, and
 # composites that write to parts of a tensor, which only strided memory takes as it comes.
 FURTHER = ("getitem", "index_put", "scatter_add", "gather", "view_dtype")
+# A library may add up one by one, as NumPy does along columns: the base accumulates in float64.
+ADDING = ("sum", "mean", "cumsum", "mse_loss", "layer_norm")
 WRITING = ("linalg_ldl_factor", "linalg_ldl_solve", "gru", "bincount")
 
 pytestmark = [pytest.mark.xdist_group("array_namespaces"), pytest.mark.once]
@@ -42,7 +44,7 @@ def test_nothing_but_the_standard_is_used(tmp_path: Path) -> None:
     pytest.importorskip("array_api_strict")
     environment = installed("array_api_strict", "over_array_api_strict", tmp_path)
     options = ["--backend", "array_api_strict", "--level", "inference"]
-    certify(environment, *options, *only(*FURTHER, *WRITING))
+    certify(environment, *options, *only(*FURTHER, *ADDING, *WRITING))
 
 
 # What PyTorch does otherwise than the standard says, and what it leaves open.
@@ -186,6 +188,35 @@ def test_operators_named_run_on_the_host() -> None:
         Hosting().kernels  # noqa: B018
     Hosting.on_the_host = ()
     assert "on_the_host" not in repr(Hosting().kernels["atan2"])
+
+
+def test_sums_are_accumulated_in_the_wider_dtype_where_there_is_one() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    kernels = family_kernels(strict)
+    n = 100_003
+    columns = strict.asarray(np.full((n, 2), 0.1, np.float32))  # which NumPy adds up one by one
+    exact = n * float(np.float32(0.1))
+    for found in (
+        kernels["sum"](columns, 0, False, None)[0],
+        kernels["cumsum"](columns, 0, None)[-1, 0],
+        kernels["mse_loss"](columns, columns * 0, "sum") / 0.2,
+    ):
+        assert found.dtype == strict.float32
+        assert abs(float(found) - exact) < 1e-6 * exact
+    doubles = strict.asarray([1e300, -1e300])  # float32 holds neither
+    with np.errstate(all="ignore"):
+        assert np.isnan(float(kernels["sum"](doubles, 0, False, DType.of("float32"))))
+
+    class Single:
+        """A namespace without double precision."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("float64", "complex128", "__array_namespace_info__"):
+                raise AttributeError(name)
+            return getattr(strict, name)
+
+    found = family_kernels(Single())["sum"](columns, 0, False, None)
+    assert found.dtype == strict.float32 and abs(float(found[0]) - exact) < 1e-2 * exact
 
 
 def test_dtypes_of_two_libraries_are_not_compared() -> None:

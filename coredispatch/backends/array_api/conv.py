@@ -153,7 +153,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         inner = weight_shape[1] * prod(kernel)
         gathered = xp.reshape(gathered, (batch, groups, inner, prod(output)))
         rows = xp.reshape(grad, (batch, groups, out_channels // groups, prod(output)))
-        total = xp.sum(xp.matmul(rows, xp.matrix_transpose(gathered)), axis=0)
+        total = xp.total(xp.matmul(rows, xp.matrix_transpose(gathered)), axis=0)
         return xp.astype(xp.reshape(total, tuple(weight_shape)), grad_output.dtype, copy=False)
 
     return {

@@ -20,7 +20,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if reduction == "mean":
             loss = xp.mean(loss)
         elif reduction == "sum":
-            loss = xp.sum(loss)
+            loss = xp.total(loss)
         elif reduction != "none":
             raise ChoiceError.among("reduction", reduction, ("none", "mean", "sum"))
         return xp.astype(loss, input.dtype, copy=False)

@@ -24,6 +24,15 @@ __all__ = ["Namespace", "is_half", "standard"]
 #: elements of an array of one number that the host makes
 FEW = 4096
 
+#: what sums are accumulated in. No library has to add better than one by one, and one accumulator
+#: of the sum's own precision drifts. bfloat16 out of float64 would be rounded twice.
+_ACCUMULATORS = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float64",
+    "complex64": "complex128",
+}
+
 
 def is_half(dtype: Any) -> bool:
     """Whether the native ``dtype`` is float16 or bfloat16."""
@@ -134,11 +143,31 @@ class Namespace:
             return x.copy()
         return x if self.immutable else self.xp.asarray(x, copy=True)
 
+    def accumulator(self, native: Any) -> Any:
+        """The native dtype in which sums of ``native`` are added up, the wider one where there is.
+
+        Without float64 a sum of float32 is as good as the library's own.
+        """
+        wider = _ACCUMULATORS.get(DType.of(native).name)
+        if wider is None or not (self.strided or wider in self.dtypes):
+            return native
+        return self.native(DType.of(wider))
+
+    def total(self, x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """The sum over ``axis`` in the dtype of ``x``, accumulated in a wider one."""
+        wide = self.accumulator(x.dtype)
+        out = self.sum(x, axis=axis, keepdims=keepdims, dtype=wide)
+        return self.astype(out, x.dtype, copy=False)
+
     def mean(self, x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
-        """The mean over ``axis``; NaN of no elements, of which NumPy itself would warn."""
-        if 0 not in x.shape:
-            return self.xp.mean(x, axis=axis, keepdims=keepdims)
-        return self.xp.sum(x, axis=axis, keepdims=keepdims) * float("nan")
+        """The mean over ``axis``, accumulated as :meth:`total` does; NaN of no elements."""
+        dims = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+        count = math.prod(x.shape[d] for d in dims)
+        if not count:  # by way of a product, because NumPy warns of the quotient
+            return self.sum(x, axis=axis, keepdims=keepdims) * float("nan")
+        wide = self.accumulator(x.dtype)
+        out = self.sum(x, axis=axis, keepdims=keepdims, dtype=wide) / count
+        return self.astype(out, x.dtype, copy=False)
 
     def filled(self, size: Any, value: Any, dtype: DType) -> Any:
         """An array of one number. The host makes a small one: no library compiles a copy."""

@@ -1,6 +1,7 @@
 """Reductions, scans and sorts over an array-API namespace.
 
-Half precision accumulates in float32, as the operators promise.
+Half precision accumulates in float32, and single precision in double where the namespace has it
+(:meth:`.Namespace.accumulator`).
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         """``x`` as what the standard orders and adds: bool is no number there."""
         return xp.astype(x, xp.uint8) if not xp.strided and x.dtype == xp.bool else x
 
-    def accumulator(x: Any, dtype: DType | None) -> tuple[Any, Any]:
-        """The dtype to accumulate in, and the one of the result (None: the same)."""
+    def prepared(x: Any, dtype: DType | None) -> tuple[Any, Any, Any]:
+        """``x``, the dtype to accumulate in, and the one of the result."""
+        x = number(x)
         if dtype is not None:
-            native = xp.native(dtype)
+            narrow = xp.native(dtype)
         else:
-            native = xp.int64 if not is_floating(x) else x.dtype
-        return (xp.float32, native) if is_half(native) else (native, None)
+            narrow = xp.int64 if not is_floating(x) else x.dtype
+        wide = xp.accumulator(narrow)
+        if dtype is not None and wide != narrow and not is_half(narrow):
+            # What float32 does not hold is infinite before it is added up, not only after.
+            x = xp.astype(x, narrow, copy=False)
+        return x, wide, narrow
 
     def is_floating(x: Any) -> bool:
         name = str(x.dtype).rpartition(".")[2]
@@ -49,21 +55,20 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
     def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: Any, keepdim: bool, dtype: DType | None) -> Any:
-            wide, narrow = accumulator(x, dtype)
-            out = function(number(x), axis=axis_of(x, dim), keepdims=keepdim, dtype=wide)
-            return out if narrow is None else xp.astype(out, narrow)
+            x, wide, narrow = prepared(x, dtype)
+            out = function(x, axis=axis_of(x, dim), keepdims=keepdim, dtype=wide)
+            return out if wide == narrow else xp.astype(out, narrow)
 
         return kernel
 
     def scanning(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: int, dtype: DType | None) -> Any:
-            wide, narrow = accumulator(x, dtype)
+            x, wide, narrow = prepared(x, dtype)
             normalize_dims((dim,), x.ndim)
-            if x.ndim:
-                out = function(number(x), axis=dim, dtype=wide)
-            else:
-                out = xp.astype(x, wide)
-            return out if narrow is None else xp.astype(out, narrow)
+            if not x.ndim:
+                return xp.astype(x, narrow)
+            out = function(x, axis=dim, dtype=wide)
+            return out if wide == narrow else xp.astype(out, narrow)
 
         return kernel
 
