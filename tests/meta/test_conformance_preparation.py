@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import coredispatch as cd
 from coredispatch.conformance import Result, Status, Subject, plan_op, run_case
 from coredispatch.plugin import ArrayApiBackend, DimError, check, check_index, hookimpl
+from coredispatch.registry import TABLE
 
 
 class Box:
@@ -140,40 +141,77 @@ def coredispatch_register(registrar):
     assert all(" at authored_backend.py:9 " in r.message for r in found), found[0].message
 
 
-def test_a_pack_that_is_outranked_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Subject("cpu")
-    served = subject.kernel("neg")
-    assert served is not None
+@pytest.fixture
+def pack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Loads a pack of a distribution with a kernel for ``neg``."""
+    loaded: list[str] = []
 
-    def pack(name: str, priority: int, fn: Any) -> None:
+    def load(name: str, priority: int, fn: Any, least: int = 0) -> None:
         def coredispatch_register(registrar: Any) -> None:
-            registrar.kernels("cpu", {"neg": fn}, priority=priority)
+            registrar.kernels("cpu", {"neg": fn}, priority=priority, least=least)
 
         cd.plugins.load(name, plugin(coredispatch_register))
+        loaded.append(name)
         monkeypatch.setattr(cd.plugins[name], "distribution", name)
 
-    def outcome(name: str) -> Result:
-        cases = [c for c in plan_op(subject, "neg") if c.variant == f"kernel+{name}"]
-        return run_case(subject, next(c for c in cases if c.check == 1))
+    yield load
+    for name in loaded:
+        if name in cd.plugins:
+            cd.plugins.unload(name)
 
-    try:
-        pack("below_pack", 1000, lambda x: served.fn(x))
-        pack("above_pack", 2000, lambda x: served.fn(x))
-        assert outcome("above_pack").status is Status.PASS
-        shadowed = outcome("below_pack")
-        assert shadowed.status is Status.NOT_RUN
-        assert not shadowed.mandatory
-        assert "above_pack took every call before below_pack" in shadowed.message
-        cd.plugins.unload("above_pack")
-        pack("above_pack", 2000, lambda x: NotImplemented)  # leaves every call to the others
-        assert outcome("below_pack").status is Status.PASS
-        idle = outcome("above_pack")
-        assert idle.status is Status.FAIL
-        assert "nothing certifies it" in idle.message
-    finally:
-        for name in ("above_pack", "below_pack"):
-            if name in cd.plugins:
-                cd.plugins.unload(name)
+
+def of_pack(name: str) -> Result:
+    """What becomes of the case of a pack's kernel for ``neg``."""
+    subject = Subject("cpu")
+    cases = [c for c in plan_op(subject, "neg") if c.variant == f"kernel+{name}"]
+    return run_case(subject, next(c for c in cases if c.check == 1))
+
+
+def test_a_pack_that_is_outranked_is_no_fault(pack: Callable[..., None]) -> None:
+    served = Subject("cpu").kernel("neg")
+    assert served is not None
+    pack("below_pack", 1000, lambda x: served.fn(x))
+    pack("above_pack", 2000, lambda x: served.fn(x))
+    assert of_pack("above_pack").status is Status.PASS
+    shadowed = of_pack("below_pack")
+    assert shadowed.status is Status.NOT_RUN
+    assert not shadowed.mandatory
+    assert "above_pack took every call of below_pack" in shadowed.message
+    cd.plugins.unload("above_pack")
+    pack("above_pack", 2000, lambda x: NotImplemented)  # leaves every call to the others
+    assert of_pack("below_pack").status is Status.PASS
+    idle = of_pack("above_pack")
+    assert idle.status is Status.FAIL
+    assert "nothing certifies it" in idle.message
+
+
+@pytest.mark.parametrize(("below", "above"), [(2000, 2000), (5000, 2000)])
+def test_a_pack_that_is_outranked_from_a_size_on_is_no_fault(
+    pack: Callable[..., None], below: int, above: int
+) -> None:
+    """The plain kernel serves the small calls, which neither pack takes."""
+    served = Subject("cpu").kernel("neg")
+    assert served is not None
+    pack("below_pack", 1000, lambda x: served.fn(x), below)
+    pack("above_pack", 2000, lambda x: served.fn(x), above)
+    rows = TABLE.snapshot.registrations["neg", "cpu", None]
+    assert of_pack("above_pack").status is Status.PASS
+    shadowed = of_pack("below_pack")
+    assert shadowed.status is Status.NOT_RUN, shadowed.message
+    assert "above_pack took every call of below_pack" in shadowed.message
+    assert TABLE.snapshot.registrations["neg", "cpu", None] == rows, "the ranks are put back"
+
+
+def test_a_pack_that_takes_nothing_is_a_fault_below_others_as_well(
+    pack: Callable[..., None],
+) -> None:
+    served = Subject("cpu").kernel("neg")
+    assert served is not None
+    pack("below_pack", 1000, lambda x: NotImplemented)
+    pack("above_pack", 2000, lambda x: served.fn(x), 2000)
+    idle = of_pack("below_pack")
+    assert idle.status is Status.FAIL
+    assert "nothing certifies it" in idle.message
 
 
 def test_an_index_outside_is_refused_with_the_one_that_lies_outside() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 
 from coredispatch.registry import TABLE, CoreDispatchError, plugins
 from coredispatch.registry.around.observe import observe
+from coredispatch.registry.model.backend import Kernel
 
 from ..case import Case
 from ..context import Context, NotRun, has_values
@@ -167,18 +169,23 @@ def turned_trials(context: Context) -> Iterator[Any]:
             yield turned
 
 
+#: where a call is looked for that the kernel serves, one kind after the other
+TRIALS = (short_trials, long_trials, turned_trials)
+
+
 @check(1, 8, plan=_plan, variant="kernel")
 def every_kernel(context: Context) -> None:
     """A kernel beside the plain one serves calls of the size it takes, within the bound.
 
-    One that a pack of higher rank leaves nothing to serve is no fault of either: it is not
-    judged, which is said. Neither is one that serves half precision and nothing else, or all but
-    that, in the cases of the other dtypes.
+    One that packs of higher rank leave nothing to serve is no fault of either: it is not judged,
+    which is said. So it is where the plain kernel serves the calls that all packs leave, small ones
+    say: what counts is that this kernel takes others once it is asked first. Neither is one judged
+    that serves half precision and nothing else, or all but that, in the cases of the other dtypes.
     """
     plugin, low = context.case.variant.partition("+")[2], half(context.subject)
     judged, others = 0, set()
-    for trials in (short_trials(context), long_trials(context), turned_trials(context)):
-        for trial in trials:
+    for trials in TRIALS:
+        for trial in trials(context):
             result, seen = _served(context, trial)
             others.update(seen)
             if plugin in seen:
@@ -188,9 +195,10 @@ def every_kernel(context: Context) -> None:
                 return
         if judged:
             return
-    if others and others <= _above(context, plugin):
+    above = others & _above(context, plugin)
+    if above and _takes_some(context, plugin):
         raise NotRun(
-            f"{' and '.join(sorted(others))} took every call before {plugin}: "
+            f"{' and '.join(sorted(above))} took every call of {plugin} before it was asked: "
             f"COREDISPATCH_PLUGINS={plugin} certifies it"
         )
     if context.case.dtype == low:
@@ -208,6 +216,31 @@ def _serves(context: Context, plugin: str, dtype: str | None) -> bool:
     other = Context(context.subject, replace(context.case, dtype=dtype), metadata, context.fresh)
     trials = chain(short_trials(other), long_trials(other))
     return any(plugin in _served(other, trial)[1] for trial in trials)
+
+
+def _takes_some(context: Context, plugin: str) -> bool:
+    """Whether the plugin serves any call where it is asked before all others."""
+    with _asked_first(context, plugin):
+        calls = chain.from_iterable(trials(context) for trials in TRIALS)
+        return any(plugin in _served(context, trial)[1] for trial in calls)
+
+
+@contextmanager
+def _asked_first(context: Context, plugin: str) -> Iterator[None]:
+    """A block in which the plugin's kernels of the operator outrank all others."""
+    slot = (context.op.name, context.subject.name, None)
+    rows = TABLE.snapshot.registrations[slot]
+    _publish(slot, tuple(sorted(rows, key=lambda kernel: kernel.plugin != plugin)))
+    try:
+        yield
+    finally:
+        _publish(slot, rows)
+
+
+def _publish(slot: tuple[str, str, None], rows: tuple[Kernel, ...]) -> None:
+    with TABLE.lock:
+        now = TABLE.snapshot
+        TABLE.publish(replace(now, registrations={**now.registrations, slot: rows}))
 
 
 def _above(context: Context, plugin: str) -> set[str]:
