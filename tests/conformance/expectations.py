@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,18 +72,26 @@ class Expectations:
     failures: dict[str, ExpectedFailure] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path | None) -> Expectations:
-        """Read a file; None gives the declarations of a backend that has everything."""
+    def load(
+        cls, path: Path | None, policies: Mapping[str, Any] | None = None, of: str = ""
+    ) -> Expectations:
+        """Read a file; None gives the declarations of a backend that has everything.
+
+        ``policies`` are those that the class ``of`` the backend has. A policy that the file names
+        is as the file says.
+        """
+        own = _given(of, dict(policies or {}))
         if path is None:
-            return cls()
+            return cls(policies=Policies(**own))
         try:
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ExpectationsError(f"{path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ExpectationsError(f"{path}: {error}", fix="it must be valid TOML") from None
-        capabilities, policies = _capabilities(path, data), _policies(path, data)
-        return cls(Path(path), **capabilities, policies=policies, failures=_failures(path, data))
+        capabilities = _capabilities(path, data)
+        told = Policies(**own | _given(path, data.get("policies", {})))
+        return cls(Path(path), **capabilities, policies=told, failures=_failures(path, data))
 
     def judge(self, case: Case, result: Result, today: datetime.date | None = None) -> Result:
         """The result with an expected failure taken into account: ``waived`` or ``xpass``."""
@@ -166,8 +174,8 @@ def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _policies(path: Any, data: dict[str, Any]) -> Policies:
-    found = data.get("policies", {})
+def _given(path: Any, found: Any) -> dict[str, Any]:
+    """The policies of a table, once they are seen to be such."""
     if not isinstance(found, dict):
         raise ExpectationsError(f"{path}: policies must be a table")
     floating = [d.name for d in ALL_DTYPES if d.kind == "f"]
@@ -183,7 +191,7 @@ def _policies(path: Any, data: dict[str, Any]) -> Policies:
             raise ExpectationsError(f"{path}: policies.{name} must be true or false, got {value!r}")
         else:
             given[name] = value
-    return Policies(**given)
+    return given
 
 
 def _failures(path: Any, data: dict[str, Any]) -> dict[str, ExpectedFailure]:

@@ -7,6 +7,9 @@
     tf32 = true                   # products of float32 may read 10 bits of their operands' mantissa
     compiles = true               # each shape costs a compilation: fewer shapes are tried
 
+So does the attribute ``policies`` of the backend's class, with the same names and values; what both
+name is as the file says. A backend over a library whose policies are known has them without either.
+
 A result is judged without them first. The report names the policies that are declared, and the
 cases that passed by one.
 """

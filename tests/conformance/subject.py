@@ -138,7 +138,9 @@ class Subject:
         self.growths: dict[tuple[str, str], tuple[int, list[Any]]] = {}
         if self.backend.device_count() < 1:
             raise SuiteError(f"backend {name!r} has no device: {self.backend.device_name()}")
-        self.expectations = Expectations.load(expectations or self._declared())
+        told = expectations or self._declared()
+        kind = type(self.backend).__name__
+        self.expectations = Expectations.load(told, self.backend.policies, kind)
         declared = (self.expectations.dtypes, self.backend.dtypes)
         self.dtypes = tuple(d for d in DTYPES if all(k is None or d in k for k in declared))
         #: 8-bit floats, of which a backend is asked only where it declares them

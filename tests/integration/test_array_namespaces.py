@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -188,6 +189,70 @@ def test_operators_named_run_on_the_host() -> None:
         Hosting().kernels  # noqa: B018
     Hosting.on_the_host = ()
     assert "on_the_host" not in repr(Hosting().kernels["atan2"])
+
+
+SHORT = """
+import coredispatch as cd
+from coredispatch.plugin import NoDeviceError
+
+try:
+    cd.ones(2, device="short")
+except NoDeviceError as error:
+    print(error)
+"""
+LIBRARY = """
+import types
+
+import array_api_strict
+
+from coredispatch.plugin import ArrayApiBackend, hookimpl
+
+xp = types.ModuleType({name!r})
+vars(xp).update(
+    {{n: v for n, v in vars(array_api_strict).items() if n != "int64" and not n.startswith("__")}}
+)
+xp.__array_api_version__ = array_api_strict.__array_api_version__
+
+
+class Short(ArrayApiBackend):
+    name, xp, array_type = "short", xp, type(array_api_strict.zeros(()))
+
+
+@hookimpl
+def coredispatch_register(registrar):
+    registrar.backend(Short())
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "fix"),
+    [("jax.numpy", "jax_enable_x64"), ("narrow", "a namespace that has integers of 64 bits")],
+)
+def test_a_library_without_int64_is_refused_with_the_fix(
+    library: str, fix: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("array_api_strict")
+    (tmp_path / "short_namespace.py").write_text(LIBRARY.format(name=library))
+    said = run(installed("short", "short_namespace", tmp_path), "-c", SHORT)
+    assert f"{library} has no int64" in said and "it has bool, " in said and fix in said, said
+
+
+def test_the_policies_of_a_library_are_those_of_its_backend() -> None:
+    strict = pytest.importorskip("array_api_strict")
+
+    class Strict(ArrayApiBackend):
+        name, xp, array_type = "strict", strict, type(strict.zeros(()))
+
+    class Jax(Strict):
+        xp = SimpleNamespace(__name__="jax.numpy")
+
+    class Otherwise(Jax):
+        policies: ClassVar[dict[str, Any]] = {"tf32": True}
+
+    assert Strict().policies == {}
+    known = {"flush_to_zero": ["bfloat16", "float32", "float64"], "compiles": True}
+    assert Jax().policies == known
+    assert Otherwise().policies == {"tf32": True}
 
 
 def test_sums_are_accumulated_in_the_wider_dtype_where_there_is_one() -> None:

@@ -20,7 +20,7 @@ from coredispatch.conformance import (
     plan_op,
     run_case,
 )
-from coredispatch.conformance.policies import flushed
+from coredispatch.conformance.policies import Policies, flushed
 from coredispatch.plugin import hookimpl
 
 TINY = float(np.finfo(np.float32).smallest_subnormal)
@@ -174,6 +174,22 @@ def test_policies_that_mean_nothing_are_refused(tmp_path: Path, text: str, said:
     path.write_text(text)
     with pytest.raises(ExpectationsError, match=said):
         Expectations.load(path)
+
+
+def test_policies_of_the_class_need_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "conformance.toml"
+    path.write_text("[policies]\ncompiles = false\n")
+    own = {"flush_to_zero": ["float32"], "compiles": True}
+    assert Expectations.load(None, own).policies == Policies(("float32",), compiles=True)
+    assert Expectations.load(path, own).policies == Policies(("float32",)), "the file is heard last"
+    with pytest.raises(ExpectationsError, match="Mine: unknown policy 'fast'"):
+        Expectations.load(None, {"fast": True}, "Mine")
+
+
+def test_a_backend_has_the_policies_of_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Subject("cpu").backend
+    monkeypatch.setattr(type(backend), "policies", {"tf32": True})
+    assert Subject("cpu").expectations.policies == Policies(tf32=True)
 
 
 def test_flushing_keeps_signs_and_normal_numbers() -> None:

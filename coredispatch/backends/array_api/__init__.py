@@ -17,7 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from coredispatch.backends.array_api.lacking import lacking
-from coredispatch.backends.array_api.libraries import ON_THE_HOST, OWN, over_numpy
+from coredispatch.backends.array_api.libraries import (
+    ON_THE_HOST,
+    OWN,
+    POLICIES,
+    WITH_INT64,
+    over_numpy,
+)
 from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.array_api.programs import WHOLE
 from coredispatch.backends.dtypes import numpy_dtype
@@ -89,6 +95,9 @@ class ArrayApiBackend(Backend):
     ``jax.jit`` is: kernels of many steps become one program (:mod:`.programs`).
     ``on_the_host`` names the operators whose kernels run over NumPy because the library computes
     otherwise than they say; None stands for what is known of the library (:mod:`.libraries`).
+    ``policies`` are those that are known of the library, unless the class names its own.
+    Without int64 - indices and sums of integers have it - there are no kernels, and a
+    :class:`RegistrationError` says how the library gets it.
     """
 
     xp: ClassVar[Any] = None
@@ -103,16 +112,41 @@ class ArrayApiBackend(Backend):
     def kernels(self) -> Mapping[str, Callable[..., Any]]:  # type: ignore[override]
         """All family kernels over ``xp``, with ``overrides`` on top."""
         if self._kernels is None:
+            self._ask_for_int64()
             found = family_kernels(self.namespace)
             if not self.namespace.strided:
                 found = {name: self._finished(name, kernel) for name, kernel in found.items()}
             self._kernels = {**found, **self._over_numpy(), **self.overrides}
         return self._kernels
 
+    @property
+    def policies(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """What is known of the library ``xp``."""
+        return POLICIES.get(self._library, {})
+
+    @property
+    def _library(self) -> str:
+        return str(getattr(self.xp, "__name__", ""))
+
+    def _ask_for_int64(self) -> None:
+        """Raise :class:`RegistrationError` where indices and sums of integers have no dtype.
+
+        Said here, once: otherwise each operator would fail for it in words of its own.
+        """
+        dtypes = self.dtypes
+        if dtypes is None or "int64" in dtypes:
+            return
+        library = self._library or type(self.xp).__name__
+        raise RegistrationError(
+            f"{library} has no int64, which indices and sums of integers are on the backend "
+            f"{self.name!r}; it has {', '.join(sorted(dtypes))}",
+            fix=WITH_INT64.get(library, "set xp to a namespace that has integers of 64 bits"),
+        )
+
     def _over_numpy(self) -> dict[str, Callable[..., Any]]:
         names = self.on_the_host
         if names is None:
-            names = ON_THE_HOST.get(getattr(self.xp, "__name__", ""), ())
+            names = ON_THE_HOST.get(self._library, ())
         if not names:
             return {}
         import numpy

@@ -2,7 +2,9 @@
 
 A kernel of this package is a function of the namespace, and as good as that. Where a library's
 function has fewer digits than the operator promises, or takes an argument for something else, the
-operator runs over NumPy, on the host. :data:`ON_THE_HOST` says for which it does.
+operator runs over NumPy, on the host. :data:`ON_THE_HOST` says for which it does. What a library
+does otherwise everywhere is a policy (:data:`POLICIES`), and a dtype that it has once it is asked
+for is named with the way to ask (:data:`WITH_INT64`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ON_THE_HOST", "OWN", "over_numpy"]
+__all__ = ["ON_THE_HOST", "OWN", "POLICIES", "WITH_INT64", "over_numpy"]
 
 #: operators by the name of their library
 ON_THE_HOST: dict[str, tuple[str, ...]] = {
@@ -24,6 +26,20 @@ ON_THE_HOST: dict[str, tuple[str, ...]] = {
     ),
     # PyTorch asks MKL for roots on x86, which does not give the nearest number.
     "torch": ("sqrt",),
+}
+
+#: policies of the conformance suite by the name of their library
+POLICIES: dict[str, dict[str, Any]] = {
+    # XLA counts subnormal numbers as zero, and compiles a program for each shape.
+    "jax.numpy": {"flush_to_zero": ["bfloat16", "float32", "float64"], "compiles": True},
+}
+
+#: how a library is brought to have integers of 64 bits
+WITH_INT64: dict[str, str] = {
+    "jax.numpy": (
+        'call jax.config.update("jax_enable_x64", True) before the first array is made, '
+        "or set JAX_ENABLE_X64=1 in the environment"
+    ),
 }
 
 

@@ -336,7 +336,8 @@ class PluginLoader:
         """What to do about a key nobody registered."""
         for plugin in self._plugins.values():
             if plugin.status == "quarantined" and plugin.name in (key, INSTALL_HINTS.get(key)):
-                return f"plugin {plugin.name!r} is quarantined: {plugin.error}"
+                hint = f"; {plugin.hint}" if plugin.hint else ""
+                return f"plugin {plugin.name!r} is quarantined: {plugin.error}{hint}"
         broken = [p.name for p in self._plugins.values() if p.status == "quarantined"]
         hint = INSTALL_HINTS.get(key, "install a plugin that provides it")
         for plugin in self._plugins.values():

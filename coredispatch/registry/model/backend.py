@@ -64,6 +64,9 @@ class Backend:
         storage_dtypes: names of the 8-bit floats that its memory holds, such as
             ``"float8_e4m3fn"``: they are made, moved, indexed and converted, and not computed with.
             The others are refused like element types that are not in ``dtypes``.
+        policies: what the device does otherwise everywhere, as ``[policies]`` of a
+            ``conformance.toml`` says it: ``{"flush_to_zero": ["float32"], "compiles": True}``. The
+            conformance suite reads it; what the file names as well is as the file says.
     """
 
     name: ClassVar[str] = ""
@@ -73,6 +76,7 @@ class Backend:
     fallback: ClassVar[str | None] = None
     dtypes: frozenset[str] | None = None
     storage_dtypes: frozenset[str] = frozenset()
+    policies: Mapping[str, Any] = {}
     kernels: Mapping[str, Callable[..., Any]] = {}
     #: boxed generic kernel ``generic(call, args)`` for every op without one of its own. It makes
     #: tensors itself: ``link_results`` links those that share memory, ``bump_version`` a write

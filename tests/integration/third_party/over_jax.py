@@ -1,4 +1,4 @@
-"""A backend over ``jax.numpy``."""
+"""A backend over ``jax.numpy``, which has dtypes of 64 bits once it is asked for them."""
 
 import jax
 
