@@ -8,6 +8,9 @@ import pytest
 
 from coredispatch.conformance import report
 from coredispatch.conformance.report.causes import causes, plain
+from coredispatch.conformance.report.document import sentence, standing
+
+SELECTION = "these cases pass (a selection, which certifies no level)"
 
 pytestmark = pytest.mark.once
 
@@ -80,6 +83,29 @@ def test_a_line_that_raises_is_one_cause_whoever_calls_it() -> None:
     assert found[0].kernel == found[1].kernel == ""
 
 
+def test_a_write_that_is_lost_is_one_cause_however_it_is_made() -> None:
+    asked = "; whether the op is right was not asked"
+    copied = "preparation failed: a write with copy_ does not arrive: at [{}] the tensor holds 0"
+    filled = (
+        "preparation failed: fill_({}) does not arrive: a tensor of {} holds {} afterwards" + asked
+    )
+    fills = [
+        result("mul", 1, filled.format(*said))
+        for said in (("77", "float32", "0.0"), ("True", "bool", "False"), ("False", "bool", "True"))
+    ]
+    (alone,) = causes(fills)
+    assert alone.text.startswith("preparation failed: fill_#")
+    (both,) = causes([*fills, result("lt", 1, copied.format(0) + asked)])
+    assert len(both.results) == 4 and "copy_" in both.text
+
+
+def test_a_dtype_of_which_no_tensor_is_made_is_one_cause() -> None:
+    said = "no tensor of the dtype: to_device({} (cpu), device(type='x')): the device 'x' has no {}"
+    shapes = {"argmax": "int64[2]", "sort": "int64[]", "topk": "int64[3, 4]"}
+    (found,) = causes(result(op, 1, said.format(s, "int64")) for op, s in shapes.items())
+    assert len(found.results) == 3 and found.kernel == ""
+
+
 def test_a_line_that_warns_is_one_cause_whatever_numpy_says() -> None:
     warned = "let a RuntimeWarning through at kernels.py:{}: {} encountered in {} [{}(float32[3])]"
     said = [(7, "divide by zero", "log"), (7, "invalid value", "arccos"), (9, "overflow", "exp")]
@@ -139,3 +165,41 @@ def test_a_margin_is_worth_a_line_near_the_bound_only(
     found = report.difference(document(old), document(new))["worse_margins"]
     assert len(found) == worse
     assert report.difference(document(old), document(new, fresh=7))["worse_margins"] == []
+
+
+def run_of(ops: list[str] | None, ended: str, *results: dict[str, Any]) -> dict[str, Any]:
+    """A document, as far as its verdict goes."""
+    passed = all(r["status"] == "pass" for r in results)
+    return {
+        "backend": "mine",
+        "ended": ended,
+        "results": list(results),
+        "options": {"ops": ops, "checks": [], "profiles": []},
+        "verdict": {
+            "passed": passed,
+            "complete": ops is None,
+            "level": "training",
+            "reached": None,
+            "blockers": 0 if passed else 1,
+            "unmatched": [],
+            "unproven": [],
+        },
+    }
+
+
+@pytest.mark.parametrize("ops", [None, ["mul"]])
+def test_a_run_that_was_ended_says_nothing_of_the_level_until_a_case_fails(
+    ops: list[str] | None,
+) -> None:
+    good, bad = result("mul", 1, ""), result("mul", 5, "output 0 is wrong")
+    missing = {**result("mul", 8, "the run ended before it (interrupted)"), "status": "not_run"}
+    early = run_of(ops, "interrupted", good, missing)
+    assert standing(early) == "ended"
+    assert "ended before the others (interrupted), which certifies no" in sentence(
+        early, "training"
+    )
+    assert "ended early" in report.badge(early)
+    failed = run_of(ops, "interrupted", good, bad, missing)
+    assert sentence(failed, "training") == "mine does not conform to 'training'"
+    whole = sentence(run_of(ops, "", good), "training")
+    assert whole == ("mine conforms to 'training'" if ops is None else SELECTION)

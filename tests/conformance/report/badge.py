@@ -5,17 +5,23 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from .document import standing
 from .terminal import asked
 
 __all__ = ["badge"]
 
 
 def badge(document: dict[str, Any]) -> str:
-    """The badge of a report: the level reached, green, or how many cases stand before it, red."""
+    """The badge of a report: the level reached, green, or how many cases stand before it, red.
+
+    Grey is a run that was ended before anything failed.
+    """
     v = document["verdict"]
     left = f"coredispatch {document['backend']}"
     if v["passed"]:
         right, colour = asked(document) if v["complete"] else "partial", "#3a7d34"
+    elif standing(document) == "ended":
+        right, colour = "ended early", "#777"
     else:
         right = f"{v['blockers']} blockers" + (f", {v['reached']}" if v["reached"] else "")
         colour = "#b3372c"

@@ -1,8 +1,9 @@
 """Blockers by cause: a thousand failures of a backend have three.
 
 Two cases have one cause where a kernel raised or warned at the same line, or where the same check
-says the same of the same kernel, numbers aside. A composite whose case fails as those of a
-primitive it is made of fails because of that one: check 21 saw which kernels its calls reached.
+says the same of the same kernel, numbers aside. What keeps a case from making its tensors is no
+operator's. A composite whose case fails as those of a primitive it is made of fails because of that
+one: check 21 saw which kernels its calls reached.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..case import check_name
 __all__ = ["Cause", "blocks", "causes", "plain"]
 
 _CALL = re.compile(r" \[[\w.]+\(.*\)?\]?$", re.DOTALL)
-_BRACKETS = re.compile(r"\[[-+\d., ]*\]|\((?:[-+\d., ]|inf|nan)*\)")
+_BRACKETS = re.compile(r"\[[-+\d., ]*\]|\((?:[-+\d., ]|inf|nan|True|False)*\)")
 _NUMBER = re.compile(r"[-+]?(?:\b|(?<=[A-Za-z]))\d+(?:\.\d+)?(?:e[-+]?\d+)?\b|\b(?:nan|inf)\b")
 #: "not" stands before words as well: only what begins like a value is one
 _VALUES = re.compile(
@@ -30,6 +31,9 @@ _DTYPE = re.compile(r"\b(?:(?:b?float|u?int|complex)\d+|bool)\b")
 _OWN_CALL = re.compile(r"^(raised \w+: )\w+\(.*\): ")
 #: which function warned says nothing of the line that let it
 _WARNING = re.compile(r"^(let a RuntimeWarning through at [^:]+:\d+): .*", re.DOTALL)
+#: what no operator is to blame for: the case could not even make, or write, its tensors
+_NOBODYS = ("preparation failed", "no tensor of the dtype")
+_COPIED, _FILLED = "preparation failed: a write with copy_ ", "preparation failed: fill_"
 _PLACE = re.compile(r" at ([\w.-]+\.\w+:\d+)")
 
 
@@ -96,13 +100,17 @@ def causes(results: Iterable[dict[str, Any]]) -> list[Cause]:
         for r in listed
         if r["check"] == 21
     }
+    # Where copy_ writes nothing, fill_ does not either: both are the backend's copyto.
+    copied = next((t for t in (plain(r["message"]) for r in bad) if t.startswith(_COPIED)), "")
     failing = defaultdict(set)  # primitives by what their own cases say
     for r in bad:
         failing[r["check"], plain(r["message"])].add(r["op"])
     found: dict[tuple[Any, ...], Cause] = {}
     for r in bad:
         text = plain(r["message"])
-        if _PLACE.search(r["message"]) or text.startswith("preparation failed"):
+        if copied and text.startswith(_FILLED):
+            text = copied
+        if _PLACE.search(r["message"]) or text.startswith(_NOBODYS):
             key: tuple[Any, ...] = (text,)
             kernel = ""
         else:

@@ -7,7 +7,7 @@ import platform
 from collections import Counter
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from ..levels import LEVELS, belongs, checks_of_profile
 from ..runner import unmatched
 from ..shards import Run
 from ..subject import Subject, SuiteError
+from .causes import blocks
 
-__all__ = ["FORMAT", "document", "read", "schema", "verdict"]
+__all__ = ["FORMAT", "document", "read", "schema", "sentence", "standing", "verdict"]
 
 FORMAT = "coredispatch-conformance/1"
+
+Standing = Literal["conforms", "selection", "ended", "fails"]
 
 
 def verdict(subject: Subject, run: Run) -> dict[str, Any]:
@@ -109,6 +112,38 @@ def certified(document: dict[str, Any]) -> str:
     if plugins and not (options["ops"] or options["checks"] or options.get("shard")):
         return f"the operators of {', '.join(plugins)} on {document['backend']}"
     return ""
+
+
+def standing(document: dict[str, Any]) -> Standing:
+    """What a run says of the level: a selection, and a run that was ended early, certify none.
+
+    What failed in either stands against the level all the same.
+    """
+    v = document["verdict"]
+    if v["passed"]:
+        return "conforms" if certified(document) else "selection"
+    failed = any(blocks(r) and r["status"] != Status.NOT_RUN for r in document["results"])
+    early = document.get("ended") and not failed and not v["unmatched"]
+    return "ended" if early else "fails"
+
+
+def sentence(document: dict[str, Any], asked: str) -> str:
+    """The verdict in words, of a run that asked for ``asked``."""
+    v, whole = document["verdict"], certified(document)
+    match standing(document):
+        case "conforms":
+            return f"{whole} {'conforms' if v['complete'] else 'conform'} to {asked!r}"
+        case "selection":
+            return "these cases pass (a selection, which certifies no level)"
+        case "ended":
+            return (
+                f"the cases that ran pass; the run was ended before the others "
+                f"({document['ended']}), which certifies no level"
+            )
+        case _:
+            reached = f"; it reaches {v['reached']!r}" if v["reached"] else ""
+            does = "do" if whole and not v["complete"] else "does"
+            return f"{whole or document['backend']} {does} not conform to {asked!r}{reached}"
 
 
 def schema() -> dict[str, Any]:

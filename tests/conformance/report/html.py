@@ -10,7 +10,7 @@ from typing import Any
 from ..case import CHECKS
 from .causes import blocks, causes
 from .costs import by_check, by_operator, megabytes, suspicious
-from .document import certified
+from .document import certified, sentence, standing
 from .terminal import asked
 
 __all__ = ["STYLE", "page"]
@@ -51,8 +51,9 @@ _COLOURS = {
 def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = None) -> str:
     """The page; ``reproducer(case id)`` gives the script shown with a failure."""
     v = document["verdict"]
-    word = "conforms to" if v["passed"] else "does not conform to"
-    title = f"{document['backend']}: {word} {asked(document)}"
+    title = sentence(document, asked(document))
+    if standing(document) in ("selection", "ended"):  # which name no backend
+        title = f"{document['backend']}: {title}"
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
         f"<style>{STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",

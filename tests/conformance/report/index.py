@@ -6,11 +6,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .document import certified, read
+from .document import read, standing
 from .html import STYLE
 from .terminal import asked
 
 __all__ = ["gather", "listing", "overview"]
+
+_WORDS = {
+    "conforms": "conforms",
+    "selection": "selection passes",
+    "ended": "ended early",
+    "fails": "does not conform",
+}
 
 
 def gather(folder: Path) -> dict[str, dict[str, Any]]:
@@ -19,8 +26,8 @@ def gather(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _row(name: str, document: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    v, counts = document["verdict"], document["counts"]
-    verdict = "conforms" if v["passed"] and certified(document) else "does not conform"
+    counts = document["counts"]
+    verdict = _WORDS[standing(document)]
     others = ", ".join(f"{n} {s}" for s, n in sorted(counts.items()) if s != "pass")
     shown = f"{counts.get('pass', 0)} pass" + (f", {others}" if others else "")
     return name, asked(document), verdict, shown, f"{document['seconds']:.0f} s"

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from ..case import Result, Status, check_name
 from .causes import blocks, causes
 from .costs import lines as cost_lines
-from .document import certified
+from .document import sentence
 
 __all__ = ["Progress", "asked", "summary"]
 
@@ -83,17 +83,7 @@ def summary(document: dict[str, Any]) -> str:
             f"fresh seed {fresh} (again: --fresh-seed {fresh}): {examples} calls drawn for "
             f"{len(drawn)} operators, {redrawn} of a structure no op definition has"
         ]
-    whole = certified(document)
-    if v["passed"] and whole:
-        lines.append(f"VERDICT: {whole} {'conforms' if v['complete'] else 'conform'} to {level!r}")
-    elif v["passed"]:
-        lines.append("VERDICT: these cases pass (a selection, which certifies no level)")
-    else:
-        reached = f"; it reaches {v['reached']!r}" if v["reached"] else ""
-        does = "do" if whole and not v["complete"] else "does"
-        lines.append(
-            f"VERDICT: {whole or document['backend']} {does} not conform to {level!r}{reached}"
-        )
+    lines.append(f"VERDICT: {sentence(document, level)}")
     return "\n".join(lines)
 
 
