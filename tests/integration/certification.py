@@ -11,7 +11,11 @@ HERE = Path(__file__).parent / "third_party"
 
 
 def installed(name: str, module: str, folder: Path) -> dict[str, str]:
-    """The environment of a program that finds ``module`` as the plugin ``name``."""
+    """The environment of a program that finds ``module`` as the plugin ``name``.
+
+    Intel's OpenCL runtime is chosen where it is installed and nobody chose one, because pocl has no
+    compiler for some processors.
+    """
     details = folder / f"third_party_{name}-1.0.dist-info"
     details.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: third-party-{name}\nVersion: 1.0\n"

@@ -49,6 +49,40 @@ with pytest.raises(cdp.DTypeError, match="float8"):
 """
 
 
+WITHOUT = """
+from types import SimpleNamespace
+
+import pyopencl as cl
+from opencl_device import device
+
+def refuses(devices):
+    raise cl.Error("build failed\\nerror: unknown target CPU 'generic'")
+
+device.cl = SimpleNamespace(
+    Error=cl.Error, Program=None, Context=refuses, get_platforms=lambda: [platform]
+)
+platform = SimpleNamespace(name="a runtime", get_devices=lambda: devices)
+devices = [
+    SimpleNamespace(name=name, platform=platform, extensions=extensions)
+    for name, extensions in (("single", "cl_khr_fp16"), ("double", "cl_khr_fp64"))
+]
+assert device.found_device() is None
+print(device.missing())
+device._search.cache_clear()
+devices.clear()
+print(device.missing())
+"""
+
+
+def test_why_there_is_no_device_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("pyopencl")
+    lacking, none = run(installed("opencl", "opencl_device", tmp_path), "-c", WITHOUT).splitlines()
+    assert "single of a runtime has no double precision" in lacking
+    assert "double of a runtime has a compiler that does not compile" in lacking
+    assert "unknown target CPU 'generic'" in lacking and "OCL_ICD_VENDORS" in lacking
+    assert "no OpenCL runtime is found" in none
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     pytest.importorskip("pyopencl")

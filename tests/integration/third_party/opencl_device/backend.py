@@ -31,7 +31,7 @@ from opencl_device.copies import (
     view_as_complex,
     written,
 )
-from opencl_device.device import CALL, DEVICE, found_device
+from opencl_device.device import CALL, DEVICE, found_device, missing
 from opencl_device.host import HOSTED, on_host
 from opencl_device.indexing import gather, getitem, index_put, nonzero, scattered
 from opencl_device.language import STORED
@@ -98,7 +98,7 @@ class OpenCLBackend(cdp.Backend):
 
     def device_name(self, index: int = 0) -> str:
         found = found_device()
-        return "no OpenCL device with double precision" if found is None else found.name
+        return missing() if found is None else found.name
 
     def from_numpy(self, array: Any) -> Array:
         return sent(array)

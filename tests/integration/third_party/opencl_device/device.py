@@ -47,23 +47,57 @@ class Device:
 DEVICE = Device()
 
 
-@functools.cache
 def found_device() -> Any:
+    """The device that is used; None without one, of which :func:`missing` says why."""
+    return _search()[0]
+
+
+def missing() -> str:
+    """Why there is no device, each that was found with what it lacks, and what to do about it."""
+    found = _search()[1]
+    if not found:
+        return (
+            "no OpenCL runtime is found (fix: pip install 'pyopencl[pocl]' or intel-opencl-rt, and "
+            "see that OCL_ICD_VENDORS, where it is set, names its library)"
+        )
+    return (
+        f"none of the OpenCL devices found can be used: {'; '.join(found)} (fix: install another "
+        "runtime, such as intel-opencl-rt, and name its library in OCL_ICD_VENDORS)"
+    )
+
+
+@functools.cache
+def _search() -> tuple[Any, list[str]]:
+    """The first device that can be used, and what those before it lack."""
+    lacking = []
     try:
         devices = [d for p in cl.get_platforms() for d in p.get_devices()]
     except cl.Error:
         devices = []
-    return next((d for d in devices if "cl_khr_fp64" in d.extensions and compiles(d)), None)
+    for device in devices:
+        lacks = what_it_lacks(device)
+        if not lacks:
+            return device, lacking
+        lacking.append(f"{device.name} of {device.platform.name} {lacks}")
+    return None, lacking
 
 
-def compiles(device: Any) -> bool:
-    """Whether there is a compiler for it: one of pocl's knows no processor newer than itself."""
+def what_it_lacks(device: Any) -> str:
+    """What kernels need and ``device`` has not; "" where it has all.
+
+    A runtime may have a device and no compiler for it: one of pocl's knows no processor newer than
+    itself.
+    """
+    if "cl_khr_fp64" not in device.extensions:
+        return "has no double precision"
     probe = "__kernel void probe(__global double *x) { x[0] += 1; }"
     try:
         cl.Program(cl.Context([device]), probe).build()
-    except cl.Error:
-        return False
-    return True
+    except cl.Error as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        wrong = next((line for line in said if "error" in line.lower()), said[0] if said else "")
+        return f"has a compiler that does not compile: {wrong[:200]}"
+    return ""
 
 
 class Memory:
