@@ -135,10 +135,11 @@ def test_predicates_reject() -> None:
         assert not WHEN["exp"](odd)
         assert not WHEN["add"](odd, 1.0)
         assert not WHEN["add"](big, odd)
-        assert KERNELS["sum"](odd, None, False, None) is NotImplemented
         assert KERNELS["softmax"](odd, 1, None) is NotImplemented
-        assert KERNELS["cumsum"](odd, 1, None) is NotImplemented
-        assert KERNELS["amax"](odd, (1,), False) is NotImplemented
+        if odd.dtype not in FLOATS:  # reductions read the others in any order
+            assert KERNELS["sum"](odd, None, False, None) is NotImplemented
+            assert KERNELS["amax"](odd, (1,), False) is NotImplemented
+            assert KERNELS["cumsum"](odd, 1, None) is NotImplemented
         assert not WHEN["layer_norm"](odd, odd.shape[1:], None, None, 1e-5)
     half = big.astype(np.float16)
     assert WHEN["exp"](half)
@@ -153,7 +154,6 @@ def test_predicates_reject() -> None:
     assert (
         KERNELS["sum"](np.ones((30, 30, 30), np.float32), (0, 2), False, None) is not NotImplemented
     )
-    assert KERNELS["sum"](np.ones((300, 30, 3), np.float32), (0, 2), False, None) is NotImplemented
     assert KERNELS["sum"](big, (2,), False, None) is NotImplemented
     assert KERNELS["amax"](big, (0, 0), False) is NotImplemented
     assert not WHEN["layer_norm"](big, (299,), None, None, 1e-5)

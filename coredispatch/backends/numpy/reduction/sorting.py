@@ -168,7 +168,7 @@ def _rank_of_rows(rows: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     if rows.dtype.kind in "fiu" and rows.itemsize > 2:
         values = np.partition(flat, rank, -1)[:, rank]
         equal = flat == values[:, None]
-        if np.count_nonzero(equal) == values.size:  # neither equal ones nor NaN
+        if (np.count_nonzero(equal, -1) == 1).all():  # neither equal ones nor NaN
             return values, equal.argmax(-1)
     if _packable(rows):
         keys = _packed(flat, False)
