@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.graph.graph import Graph
+from coredispatch.graph.kinds import arithmetic
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.targets import spelled
 from coredispatch.graph.values import ValueInfo, info_of
@@ -17,7 +18,10 @@ __all__ = ["abstract", "bound_arguments", "call", "known", "operator_of", "outco
 
 
 def operator_of(node: Node) -> Operator | None:
-    """The operator that a node calls, as a function or as a method; None where it calls none."""
+    """The operator that a node calls; None where it calls none.
+
+    It is called as a function, as a method, or by Python's arithmetic, where that has a tensor.
+    """
     if isinstance(node.target, Operator):
         return node.target
     spells = getattr(node.target, "spells", None)  # a function of nn.functional over an operator
@@ -26,7 +30,7 @@ def operator_of(node: Node) -> Operator | None:
             return spells
     if node.op == "call_method":
         return TABLE.snapshot.ops.get(node.target)
-    return None
+    return arithmetic(node)
 
 
 def bound_arguments(op: Operator, node: Node) -> tuple[Any, ...] | None:

@@ -306,22 +306,6 @@ def test_strided_views_of_memory_that_lies_otherwise_are_refused() -> None:
         functionalize(traced(program, cd.ones(2, 4)))
 
 
-def test_branches_that_write_what_they_were_given_are_refused() -> None:
-    def branch(sign: int) -> Graph:
-        inner = Graph()
-        value = inner.placeholder("value")
-        inner.call_function(cd.ops.add_, (value, sign))
-        inner.output(1)
-        return inner
-
-    graph = Graph()
-    x, positive = graph.placeholder("x"), graph.placeholder("positive")
-    graph.branch(positive, branch(1), branch(-1), (x,))
-    graph.output(x)
-    with pytest.raises(GraphError, match="writes to 'value'"):
-        functionalize(graph)
-
-
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "topk": lambda x: x.topk(2),
     "sort": lambda x: x.sort(),

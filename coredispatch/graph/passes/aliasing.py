@@ -6,10 +6,15 @@ from typing import Any
 
 from coredispatch.graph.calls import bound_arguments, operator_of
 from coredispatch.graph.graph import Graph
+from coredispatch.graph.kinds import is_number
 from coredispatch.graph.node import Node, map_arg
-from coredispatch.graph.targets import expect_parts, function_name
+from coredispatch.graph.targets import expect_parts, function_name, library_name
 
 __all__ = ["Aliases"]
+
+
+#: functions of the library that write to buffers, or to their weight, beside what they return
+_WRITERS = frozenset(["batch_norm", "embedding", "embedding_bag", "instance_norm"])
 
 
 class Aliases:
@@ -59,7 +64,7 @@ def may_alias(node: Node) -> bool:
     """Whether a result of the node may share memory with an argument."""
     op = operator_of(node)
     if op is None:
-        return node.target is not expect_parts
+        return node.target is not expect_parts and not is_number(node)
     if op.view == "maybe" and not op.mutates:
         return bool(node.meta.get("aliases", True))
     return bool(op.view) or bool(op.mutates)
@@ -121,4 +126,14 @@ def written_by(node: Node) -> list[Node]:
         return node.all_input_nodes[:1] if writes else []
     if node.graphs:
         return _through_graphs(node)[1]
+    if node.op == "call_method":
+        return node.all_input_nodes if node.is_impure() else []
+    if node.op == "call_function" and _only_computes(library_name(node.target)):
+        return node.all_input_nodes if node.is_impure() else []
     return node.all_input_nodes
+
+
+def _only_computes(path: str | None) -> bool:
+    """Whether this function of the library writes to what it is told to write to only."""
+    name = "_" if path is None else path.rpartition(".")[2]
+    return name not in _WRITERS and not name.endswith("_")

@@ -10,12 +10,14 @@ from coredispatch.graph.calls import operator_of
 from coredispatch.graph.capture import load, source, tracing
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.interpreter import Interpreter
+from coredispatch.graph.kinds import ARITHMETIC
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.passes.aliasing import written_by
 from coredispatch.graph.passes.functionalization import functionalize
 from coredispatch.graph.symbols import Size, SymbolTable
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Operator, Value
+from coredispatch.registry import TABLE
 
 __all__ = ["decompose"]
 
@@ -163,6 +165,22 @@ class _Decomposition(Interpreter):
         """Run a node; what is recorded meanwhile comes from its line."""
         self.recorder.origin = n.meta
         return self.control(n) if n.graphs else super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A call; a number that is known only when the graph runs stays a node."""
+        found: list[Any] = []
+        map_aggregate((args, kwargs), found.append)
+        open_number = any(isinstance(item, Node) for item in found)
+        reads = target is bool and any(isinstance(value, Value) for value in found)
+        if isinstance(target, Operator) or not (open_number or reads):
+            return super().call_function(target, args, kwargs)
+        if open_number and any(isinstance(v, Value) for v in found):
+            target = TABLE.operator(ARITHMETIC[target]) if target in ARITHMETIC else target
+            return super().call_function(target, args, kwargs)
+        recorder = self.recorder
+        made = recorder.graph.call_function(target, *recorder.argument((args, kwargs)))
+        recorder._noted(made)
+        return made
 
     def output(self, target: str, args: Any, kwargs: Any) -> Any:
         """What the graph returns."""

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from coredispatch.graph.calls import bound_arguments, call, known, operator_of
 from coredispatch.graph.graph import Graph, GraphError
+from coredispatch.graph.kinds import INPLACE, is_number, is_tensor
 from coredispatch.graph.node import Node, map_aggregate, map_arg
-from coredispatch.graph.passes.aliasing import Aliases, may_alias
+from coredispatch.graph.passes.aliasing import Aliases, may_alias, written_by
+from coredispatch.graph.passes.control_flow import Flow, lift_attributes, operands_of, places_of
 from coredispatch.graph.passes.view_writes import (
     ViewStep,
     applied,
@@ -22,7 +24,6 @@ from coredispatch.graph.passes.view_writes import (
     part,
     written,
 )
-from coredispatch.graph.targets import AUGMENTED
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Operator, rules
 from coredispatch.registry import TABLE
@@ -51,11 +52,12 @@ def functionalize(graph: Graph, *, write_back: bool = False) -> Graph:
     was written are views of it still.
 
     Inputs are taken to have memories of their own: who calls the program with two that share one
-    has to make a graph for that case. Modules are called as they are, so inline those that write
-    first (:func:`~coredispatch.graph.passes.inlining.inline_modules`).
+    has to make a graph for that case. Inputs of which nothing is known are taken for tensors.
+    Branches and loops give back what they write to. Modules are called as they are, so inline those
+    that write first (:func:`~coredispatch.graph.passes.inlining.inline_modules`).
 
-    Raises :class:`GraphError` where it cannot be told what a write changes: a value that a module,
-    a control node or an unknown function may alias.
+    Raises :class:`GraphError` where it cannot be told what a write changes: a value that a module
+    or an unknown function may alias, or that one of two branches returns and the other does not.
 
     Example:
         >>> def program(x):
@@ -65,7 +67,12 @@ def functionalize(graph: Graph, *, write_back: bool = False) -> Graph:
         >>> graph = cd.jit.trace(program, cd.zeros(2, 2)).graph
         >>> print(functionalize(graph))  # doctest: +SKIP
     """
-    made = _Functionalization(graph).run(write_back)
+    old = graph.copy()
+    for place in old.placeholders:
+        if "value" not in place.meta and place.type is None:
+            place.meta.setdefault("type", "Tensor")
+    lift_attributes(old)
+    made = _Functionalization(old).run(write_back)
     made.eliminate_dead_code()
     made.lint()
     return made
@@ -113,6 +120,7 @@ class _Functionalization:
         self.env: dict[Node, Any] = {}  # _Place, _Parts, or what stands for the node
         self.attributes: dict[str, _Memory] = {}
         self.memories: list[_Memory] = []
+        self.order = {node: number for number, node in enumerate(graph.nodes)}
 
     def run(self, write_back: bool) -> Graph:
         for node in self.old.nodes:
@@ -173,6 +181,10 @@ class _Functionalization:
             return _Place(known_memory)
         if node.target is operator.getitem and isinstance(self.held(node.args[0]), _Parts):
             return self.held(node.args[0]).places[node.args[1]]
+        if node.op == "set_attr":
+            self.check_attribute(node)
+        if node.graphs:
+            return self.control(node)
         op, args = self.operator(node)
         if op is not None and args is not None:
             if op.mutates:
@@ -196,35 +208,18 @@ class _Functionalization:
         self.memories.append(memory)
         return _Place(memory)
 
-    def same(self, node: Node) -> Any:
+    def same(self, node: Node, graphs: tuple[Graph, ...] = ()) -> Any:
         """The call as it stands, on the values of now; its result has a memory of its own."""
         args, kwargs = self.read((node.args, node.kwargs))
         made = self.new.create_node(
-            node.op,
-            node.target,
-            args,
-            kwargs,
-            node.name,
-            node.type,
-            tuple(self.inner(node, inner) for inner in node.graphs),
+            node.op, node.target, args, kwargs, node.name, node.type, graphs
         )
         made.meta = dict(node.meta)
         return self.memory(made)
 
-    def inner(self, node: Node, graph: Graph) -> Graph:
-        """A graph of a control node, which may write to what it made itself only."""
-        made = functionalize(graph, write_back=True)
-        if made.meta["written"]:
-            names = ", ".join(repr(written.name) for written in made.meta["written"])
-            raise GraphError(
-                f"a graph of {node.name!r} writes to {names}, which it was given",
-                fix="return the new value from the branch, or from the body of the loop",
-            )
-        return made
-
     def operator(self, node: Node) -> tuple[Operator | None, tuple[Any, ...] | None]:
         """The operator of the table that a node comes to, with complete arguments."""
-        if node.op == "call_function" and self.tensor(node):
+        if node.op == "call_function" and node.args and is_tensor(node.args[0]):
             name = _SPELLED.get(node.target)
             if name is not None:
                 op = TABLE.operator(name)
@@ -246,18 +241,144 @@ class _Functionalization:
             )
         return op, args
 
-    def tensor(self, node: Node) -> bool:
-        """Whether what a function of Python is called with is known to be a tensor."""
-        return bool(node.args) and isinstance(known(node.args[0]), ValueInfo)
-
     def plain_function(self, node: Node) -> None:
         if node.op in ("call_function", "call_method") and not may_alias_memory(node):
             return
         raise GraphError(
             f"the program writes to something that {node.format_node()} may share memory with, and "
             "nothing tells whether it does",
-            fix="inline modules first (passes.inlining), or trace through the function",
+            fix="inline modules first (passes.inlining), say what values are "
+            "(passes.inference.infer_values), or trace through the function",
         )
+
+    # -- branches and loops ----------------------------------------------------------------------
+
+    def control(self, node: Node) -> Any:
+        """A branch or loop whose graphs write nothing; what they wrote to is among its results."""
+        operands, looped = operands_of(node), node.op == "loop"
+        inner = [self.inner(node, graph) for graph in node.graphs]
+        held = [work.operands(node) for work in inner]
+        wrote = sorted({n for each in held for n, m in enumerate(each) if m and m.changed})
+        if not wrote and self.aliases.of(node) not in self.aliases.written:
+            return self.same(node, tuple(work.ended(()) for work in inner))
+        flow = Flow(node)
+        passed = [_passed(inner, held, flow, n, looped) for n in range(len(flow.aliased))]
+        self.check_flow(node, flow, passed, wrote)
+        further = [] if looped else wrote
+        ends = [
+            work.ended(tuple(each[n].value if each[n] else work.read(places[n]) for n in further))
+            for work, each, places in zip(
+                inner, held, [places_of(node, graph) for graph in node.graphs]
+            )
+        ]
+        infos = known(node)
+        made = self.same(node, tuple(ends)).memory.value
+        made.meta.pop("value", None)
+        count = made.meta.pop("results", None)
+        values = [made]
+        if flow.several or further:
+            values = [part(self.new, made, n) for n in range(len(passed) + len(further))]
+        for number, value in enumerate(values[: len(passed)]):
+            info = infos[number] if flow.several and infos is not None else infos
+            if info is not None:
+                value.meta["value"] = info
+        for number, position in enumerate(wrote):
+            if not looped:
+                self.assign(node, operands[position], values[len(passed) + number], False)
+            elif passed[position] is not None:  # else nobody looks at it after the loop
+                self.assign(node, operands[position], values[position], False)
+        places = [
+            self.memory(value) if number is None else self.env[operands[number]]
+            for value, number in zip(values, passed)
+        ]
+        return _Parts(made, tuple(places[:count]), tuple) if flow.several else places[0]
+
+    def inner(self, node: Node, graph: Graph) -> _Functionalization:
+        """A graph of a control node, followed to its end."""
+        for place, operand in zip(places_of(node, graph), operands_of(node)):
+            if is_tensor(operand):
+                place.meta.setdefault("type", "Tensor")
+        work = _Functionalization(graph)
+        work.run(False)
+        return work
+
+    def operands(self, node: Node) -> list[_Memory | None]:
+        """Of a graph of a control node: the memories of its operands."""
+        held = [self.env[place] for place in places_of(node, self.old)]
+        return [place.memory if isinstance(place, _Place) else None for place in held]
+
+    def ended(self, further: tuple[Any, ...]) -> Graph:
+        """The graph, with its result and ``further`` values behind it as what it returns."""
+        last = self.new.output_node()
+        assert last is not None
+        result = last.args[0][0]
+        if further:
+            result = (*(result if isinstance(result, tuple) else (result,)), *further)
+        last.args = (result,)
+        self.new.meta = dict(self.old.meta)
+        return self.new
+
+    def check_flow(
+        self, node: Node, flow: Flow, passed: list[int | None], wrote: list[int]
+    ) -> None:
+        """Refuse where a write depends on the way that was taken, or on the turn."""
+        operands = operands_of(node)
+        memories = [getattr(self.held(operand), "memory", None) for operand in operands]
+        for n in wrote:
+            if memories[n] is None or memories.count(memories[n]) > 1:
+                raise GraphError(
+                    f"a graph of {node.name!r} writes to {operands[n]!r}, which shares memory with "
+                    "another value that it was given, or is no tensor",
+                    fix="take the view inside of the branch or loop, or clone() one of the two",
+                )
+        later = any(
+            self.order[n] > self.order[node] and self.aliases.of(used) is self.aliases.of(node)
+            for n in self.old.nodes
+            for used in written_by(n)
+        )
+        turns = node.op == "loop" and bool(wrote)
+        if flow.shared and (later or turns):
+            raise GraphError(
+                f"two results of {node.name!r} may share memory that is written to",
+                fix="clone() one of them where the branch or the turn ends",
+            )
+        moved = {p for own, kept in zip(flow.aliased, passed) if kept is None for p in own}
+        if turns:
+            moved |= {n for n in wrote if passed[n] is None}
+        for position in moved if later or turns else ():
+            if not self.dead(node, operands[position]):
+                raise GraphError(
+                    f"a result of {node.name!r} may be {operands[position]!r} or another value, as "
+                    "the way or the number of turns has it, and it is written to",
+                    fix="clone() the value in front of the branch or loop",
+                )
+
+    def dead(self, node: Node, operand: Any) -> bool:
+        """Whether nobody looks at the memory of ``operand`` after ``node``."""
+        held = self.held(operand)
+        if not isinstance(held, _Place):
+            return not isinstance(operand, Node)
+        for other, place in self.env.items():
+            places = place.places if isinstance(place, _Parts) else (place,)
+            if any(isinstance(p, _Place) and p.memory is held.memory for p in places):
+                if any(self.order[user] > self.order[node] for user in other.users):
+                    return False
+        return held.memory.origin is None
+
+    def check_attribute(self, node: Node) -> None:
+        """An attribute that is assigned is read anew afterwards."""
+        self.attributes.pop(node.target, None)
+        value = node.args[0]
+        if isinstance(value, Node) and self.aliases.of(value) in self.aliases.written:
+            shared = self.aliases.of(value)
+            for later in self.old.nodes:
+                if self.order[later] > self.order[node]:
+                    if any(self.aliases.of(used) is shared for used in written_by(later)):
+                        raise GraphError(
+                            f"{later.name!r} writes to {value.name!r}, which {node.target!r} was "
+                            "set to before",
+                            fix="write first, and set the attribute afterwards",
+                        )
 
     # -- views and writes ------------------------------------------------------------------------
 
@@ -403,11 +524,28 @@ class _Functionalization:
         self.new.meta = {**self.old.meta, "written": tuple(m.origin for m in changed)}
 
 
+def _passed(
+    inner: list[_Functionalization],
+    held: list[list[_Memory | None]],
+    flow: Flow,
+    number: int,
+    looped: bool,
+) -> int | None:
+    """The number of the operand that this result is in every graph, None where it is none."""
+    found: set[int | None] = set()
+    for work, memories, results in zip(inner, held, flow.results):
+        place = work.held(results[number])
+        whole = isinstance(place, _Place) and not place.steps and place.memory in memories
+        found.add(memories.index(place.memory) if whole else None)
+    (operand,) = found if len(found) == 1 else (None,)
+    return None if looped and operand != number else operand
+
+
 def may_alias_memory(node: Node) -> bool:
     """Whether a function of Python may return memory of its arguments: a number is none."""
     info = known(node)
     if info is None:
-        return True
+        return not is_number(node)
     found: list[Any] = []
     map_aggregate(info, found.append)
     return any(isinstance(item, ValueInfo) for item in found)
@@ -432,5 +570,5 @@ def _result(alias: Any) -> int:
 _SPELLED: dict[Any, str] = {
     operator.getitem: "getitem",
     operator.setitem: "index_put_",
-    **{fn: f"{fn.__name__[1:]}_" for fn in AUGMENTED},
+    **INPLACE,
 }

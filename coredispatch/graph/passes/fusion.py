@@ -14,6 +14,7 @@ from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node
 from coredispatch.graph.passes.aliasing import Aliases, operator_of, written_by
 from coredispatch.graph.passes.inference import tensor_info
+from coredispatch.graph.passes.spelling import name_operators
 from coredispatch.graph.values import ValueInfo
 
 __all__ = ["POINTWISE", "REDUCTIONS", "Group", "Step", "fuse", "groups", "step_of"]
@@ -107,7 +108,8 @@ def fuse(
     Fused are chains of pointwise operators, with their broadcasts; reductions with the pointwise
     operators that make their argument; and, where whole rows are reduced, everything that follows
     on the same rows: a softmax or a normalization is one group. :func:`groups` lists them. Order
-    is kept wherever a value is written in place.
+    is kept wherever a value is written in place. Calls of methods and Python's operators become
+    those of the operators that they are.
 
     Args:
         graph: a graph with values (:func:`infer_values`).
@@ -116,7 +118,7 @@ def fuse(
         most: how many nodes a group may have: compilers take more than twice as long for twice as
             many.
     """
-    made = graph.copy()
+    made = name_operators(graph)
     fusion = _Fusion(made, pointwise, accepts, most)
     for node in made.nodes:
         if node in fusion.step:

@@ -30,6 +30,7 @@ from coredispatch.frontend.jit.compiler.values import (
     Sizes,
     Static,
     Val,
+    note,
 )
 from coredispatch.graph import Node, map_arg
 from coredispatch.plugin import Device, DType
@@ -78,6 +79,7 @@ class Writer:
         given = map_arg((self.arg_of(args), self.arg_of(kwargs or {})), here.local)
         node = here.graph.create_node(op, target, *given, **more)
         node.meta["source"] = self.frame.source.place(self.at)
+        note(node, kind)
         return Val(node, kind)
 
     def call(self, target: Any, *args: Any, kind: Type = ANY, **kwargs: Any) -> Val:
@@ -242,6 +244,7 @@ class Writer:
             # Both ways are compiled by now: the text is at the end of the last one.
             node.arg.meta["source"] = asked.meta["source"]
         if len(values) == 1:
+            note(node.arg, values[0][2])
             return [Val(node.arg, values[0][2])]
         return [self.part(node, i, entry[2]) for i, entry in enumerate(values)]
 
@@ -343,7 +346,7 @@ def _ordered(block: Block, outer: list[Any]) -> None:
     """Give the block the inputs ``outer``, in this order."""
     for node in outer:
         if node not in block.captured:
-            block.captured[node] = block.place(node.name)
+            block.enter(node)
     graph = block.graph
     after = graph._root
     for node in outer:

@@ -27,6 +27,7 @@ from coredispatch.frontend.jit.compiler.values import (
     ModuleRef,
     Sequence,
     Val,
+    note,
 )
 from coredispatch.frontend.nn.modules.container import ModuleDict, ModuleList, Sequential
 from coredispatch.graph import map_arg
@@ -152,10 +153,12 @@ class Loops(Control):
         way = self.branch()
         block = way.block
         counter = block.place("i")
+        note(counter, INT)
         places = {name: block.place(name.strip("$")) for name in start}
         carried = list(kinds)
         for name in carried:
             way.env[name] = Val(places[name], kinds[name])
+            note(places[name], kinds[name])
         way.env["$continued"] = Val(False, BOOL)
         with self.inside(way):
             bind(Val(counter, INT))
@@ -344,6 +347,7 @@ class Loops(Control):
         way = self.branch()
         block = way.block
         counter = block.place("i")
+        note(counter, INT)
         way.outer = {}
         with self.inside(way):
             turn(Val(counter, INT))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coredispatch.frontend.jit.compiler.source import Source
-from coredispatch.frontend.jit.compiler.types import INT, Type, list_of
+from coredispatch.frontend.jit.compiler.types import ANY, INT, Type, list_of
 from coredispatch.graph import Graph, Node
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Sizes",
     "Static",
     "Val",
+    "note",
 ]
 
 
@@ -157,5 +158,18 @@ class Block:
         outer = self.parent.local(node)
         found = self.captured.get(outer)
         if found is None:
-            found = self.captured[outer] = self.place(outer.name)
+            found = self.enter(outer)
         return found
+
+    def enter(self, outer: Node) -> Node:
+        """A new input for ``outer``, a node of the graph around."""
+        made = self.captured[outer] = self.place(outer.name)
+        if "type" in outer.meta:
+            made.meta["type"] = outer.meta["type"]
+        return made
+
+
+def note(node: Node, kind: Type) -> None:
+    """Say on a node which type its value has: passes ask whether ``a * 2`` is a tensor."""
+    if kind != ANY:
+        node.meta["type"] = kind
