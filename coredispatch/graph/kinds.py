@@ -1,4 +1,4 @@
-"""Which nodes are tensors, where nothing has run: Python's ``*`` multiplies tensors and lists alike.
+"""Which nodes are tensors, where nothing has run: ``*`` multiplies tensors and lists alike.
 
 A trace notes what each value is. In graphs of ``fx`` and ``script`` it follows from what a value is
 made of, and from what is done with it.

@@ -7,8 +7,11 @@ that of check 24: another order of rounding.
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,13 +19,17 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
-from coredispatch.graph import Graph, ValueInfo, run
+from coredispatch.graph import Graph, Interpreter, Node, ValueInfo, run
 from coredispatch.graph.compilers import compiler_named, compiler_names
-from coredispatch.graph.passes.aliasing import written_by
+from coredispatch.graph.passes.aliasing import Aliases, written_by
 from coredispatch.graph.passes.common import eliminate_common_nodes
 from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.folding import fold_constants
 from coredispatch.graph.passes.functionalization import functionalize
+from coredispatch.graph.passes.fusion import fuse
+from coredispatch.graph.passes.inference import infer_values
+from coredispatch.graph.passes.inlining import inline_modules
+from coredispatch.graph.passes.memory import plan
 from coredispatch.graph.storing import from_document, to_document
 from coredispatch.graph.symbols import SymbolTable
 from coredispatch.plugin import CoreDispatchError, DataDependentError
@@ -38,8 +45,12 @@ from .values import choose_dtypes
 
 __all__: list[str] = []
 
-#: samples of one operator
+#: samples of one operator in the first dtype
 LIMIT = 4
+#: samples in the second dtype, and those of the first that go through each compiler
+FEW = 1
+#: one operator in this many goes through the compilers, which take seconds for each
+COMPILED = 8
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -56,9 +67,17 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         return
     if not op.tensors and not op.lists:
         return  # nothing goes in
-    for dtype in choose_dtypes(metadata, ("float32",), 1):
+    for dtype in _dtypes(metadata):
         if dtype in subject.dtypes:
             yield Case(29, op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+
+
+def _dtypes(metadata: OpMetadata) -> list[str]:
+    """The operator's first dtype, and float64 or int64: every other operator has the one first."""
+    further = ["float64", "int64"][:: 1 if zlib.crc32(metadata.op.name.encode()) % 2 else -1]
+    first = choose_dtypes(metadata, ("float32",), 1)
+    rest = choose_dtypes(metadata, tuple(d for d in further if d not in first), 1)
+    return list(dict.fromkeys(first + rest))
 
 
 class _Root:
@@ -86,17 +105,98 @@ def _captured(program: Callable[..., Any], given: list[Any]) -> Graph:
     return graph
 
 
-def _stages(graph: Graph) -> Iterator[tuple[str, Callable[[], Graph]]]:
+def _stages(graph: Graph, given: list[Any]) -> Iterator[tuple[str, Callable[[], Graph]]]:
     """Name, and what makes the graph that has to mean the same."""
     root = graph.owning_module
-    pure = lambda: functionalize(graph, write_back=True)  # noqa: E731
+    pure = functools.cache(lambda: functionalize(graph, write_back=True))
+    spelled_out = functools.cache(lambda: decompose(pure()))
     yield "capture", lambda: graph
     yield "functionalize", pure
     yield "common nodes", lambda: eliminate_common_nodes(graph)
     yield "folded constants", lambda: fold_constants(graph, root.constant)
     yield "save and load", lambda: from_document(json.loads(json.dumps(to_document(graph))))
-    yield "decompose", lambda: decompose(pure())
-    yield "all passes", lambda: eliminate_common_nodes(decompose(pure()))
+    yield "dead code", lambda: _without_dead_code(graph)
+    yield "inline", lambda: inline_modules(_called(graph))
+    yield "fuse and plan", lambda: plan(fuse(infer_values(graph, given)))
+    yield "decompose", spelled_out
+    yield (
+        "all passes",
+        lambda: plan(fuse(infer_values(eliminate_common_nodes(spelled_out()), given))),
+    )
+
+
+def _without_dead_code(graph: Graph) -> Graph:
+    """The graph, with a call that nobody uses put in front and taken out again."""
+    made = graph.copy()
+    first = made.placeholders[0]
+    with made.inserting_after(made.placeholders[-1]):
+        made.call_function(cd.ops.clone, (first,))
+    made.eliminate_dead_code()
+    return made
+
+
+class _Caller:
+    """What calls the module of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.inner = graph.owning_module
+        self.inner._graph = graph
+
+
+def _called(graph: Graph) -> Graph:
+    """A graph that does nothing but call the module of ``graph``, the last input by its name."""
+    outer = Graph(_Caller(graph))
+    places = [outer.placeholder(str(place.target)) for place in graph.placeholders]
+    named = {str(graph.placeholders[-1].target): places[-1]}
+    outer.output(outer.call_module("inner", tuple(places[:-1]), named))
+    return outer
+
+
+class _Watched(Interpreter):
+    """Runs a graph, and compares each value with what the graph says of it beforehand."""
+
+    context: Context
+
+    def run_node(self, n: Node) -> Any:
+        value = super().run_node(n)
+        info = n.meta.get("value")
+        if isinstance(info, ValueInfo) and isinstance(value, cd.Tensor):
+            self.context.expect(
+                tuple(info.shape) == tuple(value.shape) and info.dtype is value.dtype,
+                f"infer: {n.name!r} is {info.shape} {info.dtype} beforehand, and "
+                f"{tuple(value.shape)} {value.dtype} when it runs",
+            )
+        return value
+
+
+def _places_hold(context: Context, graph: Graph) -> None:
+    """What the plan puts into a place is there until the last node that looks at it has run."""
+    aliases = Aliases(graph)
+    owner = np.zeros(graph.meta["block"], dtype=np.int64)
+    buffers: dict[Any, list[Node]] = {}
+    steps: dict[Any, list[Node]] = {}
+    for node in graph.nodes:
+        group = node.meta.get("group")
+        steps.setdefault(node if group is None else group[0], []).append(node)
+    number = {node: index for index, node in enumerate(graph.nodes, 1)}
+    for nodes in steps.values():  # the nodes of a group run together
+        for node in nodes:
+            buffer = node.meta.get("buffer")
+            if buffer is not None:
+                info = node.meta["value"]
+                size = math.prod(info.shape) * info.dtype.itemsize
+                room = owner[buffer.offset : buffer.offset + size]
+                context.expect(len(room) == size, f"plan: {node.name!r} has no room in the block")
+                room[:] = number[node]
+                buffers.setdefault(aliases.of(node), []).append(node)
+        for used in {used for node in nodes for used in node.all_input_nodes}:
+            for kept in buffers.get(aliases.of(used), ()):
+                offset, size = kept.meta["buffer"]
+                held = owner[offset : offset + size] == number[kept]
+                context.expect(
+                    bool(held.all()),
+                    f"plan: {kept.name!r} is overwritten before {nodes[-1].name!r} looks at it",
+                )
 
 
 def _same_results(context: Context, stage: str, found: Any, wanted: Any) -> None:
@@ -139,7 +239,7 @@ def _judge(context: Context, program: Callable[..., Any], given: list[Any]) -> N
     wanted, eager = _eager(context, program, given)
     graph = _captured(program, given)
     root = graph.owning_module
-    for stage, made in _stages(graph):
+    for stage, made in _stages(graph, given):
         try:
             staged = made()
         except DataDependentError:
@@ -148,11 +248,20 @@ def _judge(context: Context, program: Callable[..., Any], given: list[Any]) -> N
         staged.lint()
         values = [tensor.clone() for tensor in given]
         cd.manual_seed(5)
-        result = run(staged, *values, root=root)
+        watched = _Watched(staged.owning_module if stage == "inline" else root, graph=staged)
+        watched.context = context
+        result = watched.run(*values)
         _same_results(context, stage, result, wanted)
         _same_results(context, f"{stage}, what is written", values, eager)
         if stage == "functionalize":
             _writes_nothing(context, staged)
+        if stage == "fuse and plan":
+            _places_hold(context, staged)
+        if stage == "dead code":
+            context.expect(len(staged) <= len(graph), "dead code: a call that nobody uses stays")
+        if stage == "inline":
+            calls = staged.find_nodes(op="call_module")
+            context.expect(not calls, "inline: the module is still called")
 
 
 def _writes_nothing(context: Context, graph: Graph) -> None:
@@ -168,8 +277,10 @@ def _writes_nothing(context: Context, graph: Graph) -> None:
 def compiled(context: Context) -> None:
     """A call as a graph, after each pass and after a file, gives what the eager call gives."""
     done = 0
+    assert context.metadata is not None
+    limit = LIMIT if context.case.dtype == _dtypes(context.metadata)[0] else FEW
     for sample in context.samples():
-        if done == LIMIT:
+        if done == limit:
             break
         tensors = context.subject.tensors(sample)
         given = tensors_in([list(tensors.args), tensors.kwargs])
@@ -195,6 +306,9 @@ def compiled(context: Context) -> None:
         except CoreDispatchError:
             continue  # an in-place form has the samples of the plain one, and refuses some
         _judge(context, program, given)
+        if done < FEW < limit and zlib.crc32(context.op.name.encode()) % COMPILED == 0:
+            for name in compiler_names():
+                _judge_compiler(context, name, context.op.name, program, given)
         done += 1
     if not done:
         raise NotRun("no sample has a tensor and is served")
@@ -242,33 +356,43 @@ def open_sizes(context: Context) -> None:
 def compilers(context: Context) -> None:
     """A compiler of graphs gives for each program what the eager run gives."""
     name = context.case.variant.partition("+")[2]
-    compile = compiler_named(name)
     for title, program in PROGRAMS.items():
-        given = _inputs(context)
         try:
-            wanted, eager = _eager(context, program, given)
+            _judge_compiler(context, name, title, program, _inputs(context))
         except NotRun:
             context.found.setdefault("refused", []).append(title)
-            continue
-        graph = _captured(program, given)
-        made = functionalize(graph)
-        for attribute in made.find_nodes(op="get_attr"):  # compilers get graphs without attributes
-            with made.inserting_before():
-                place = made.placeholder(attribute.target)
-            place.meta = dict(attribute.meta)
-            attribute.replace_all_uses_with(place)
-            made.erase_node(attribute)
-            given = [getattr(graph.owning_module, attribute.target), *given]
-        last = made.output_node()
-        context.expect(last is not None, f"{title}: the graph has no output")
-        result, written = last.args[0]  # type: ignore[union-attr]
-        leaves = _leaves(result)
-        last.args = ((*leaves, *written),)  # type: ignore[union-attr]
-        made.lint()
-        cd.manual_seed(5)
-        with cd.no_grad():
-            found = compile(made, given)(*given)
-        _same_results(context, f"{name}: {title}", list(found)[: len(leaves)], wanted)
+
+
+def _judge_compiler(
+    context: Context, name: str, title: str, program: Callable[..., Any], given: list[Any]
+) -> None:
+    """The program through one compiler, against itself."""
+    wanted, eager = _eager(context, program, given)
+    graph = _captured(program, given)
+    made = functionalize(graph)
+    inputs = [tensor.clone() for tensor in given]
+    for attribute in made.find_nodes(op="get_attr"):  # compilers get graphs without attributes
+        with made.inserting_before():
+            place = made.placeholder(attribute.target)
+        place.meta = dict(attribute.meta)
+        attribute.replace_all_uses_with(place)
+        made.erase_node(attribute)
+        inputs = [getattr(graph.owning_module, attribute.target), *inputs]
+    last = made.output_node()
+    context.expect(last is not None, f"{title}: the graph has no output")
+    result, written = last.args[0]  # type: ignore[union-attr]
+    leaves = _leaves(result)
+    last.args = ((*leaves, *written),)  # type: ignore[union-attr]
+    made.lint()
+    cd.manual_seed(5)
+    with cd.no_grad():
+        found = list(compiler_named(name)(made, inputs)(*inputs))
+    _same_results(context, f"{name}: {title}", found[: len(leaves)], wanted)
+    names = [str(place.target) for place in graph.placeholders]
+    for target, value in zip(made.meta["written"], found[len(leaves) :]):
+        if target.kind == "input":
+            old = eager[names.index(target.name)]
+            _same_results(context, f"{name}: {title}, what is written", value, old)
 
 
 def _leaves(value: Any) -> list[Any]:

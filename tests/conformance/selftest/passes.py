@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from coredispatch.graph import storing, symbols
 from coredispatch.graph.graph import Graph
-from coredispatch.graph.passes import aliasing, common, folding, view_writes
+from coredispatch.graph.passes import (
+    aliasing,
+    common,
+    decomposition,
+    folding,
+    fusion,
+    inference,
+    inlining,
+    memory,
+    view_writes,
+)
 from coredispatch.graph.passes import functionalization as functional
+from coredispatch.graph.values import ValueInfo
+from coredispatch.plugin import dtypes
 
 from .framework import replaced
 
@@ -115,6 +128,60 @@ def _parts_swapped() -> Any:
     return replaced((functional, "part", lambda graph, node, number: kept(graph, node, 0)))
 
 
+def _fused_regardless() -> Any:
+    """What comes between two nodes of a group is not asked for."""
+    return replaced((fusion._Fusion, "_allowed", lambda self, a, b, step: True))
+
+
+def _one_place_for_all() -> Any:
+    """Every value lies at the beginning of the block."""
+
+    def place(wanted: Any) -> int:
+        for size, _, _, node in wanted:
+            node.meta["buffer"] = memory.Buffer(0, size)
+        return max((entry[0] for entry in wanted), default=0)
+
+    return replaced((memory, "_place", place))
+
+
+def _arguments_exchanged() -> Any:
+    """A module that is spelled out gets its arguments in the other order."""
+    kept = inlining._bound
+
+    def bound(body: Any, node: Any) -> Any:
+        found = kept(body, node)
+        return dict(zip(found, reversed(list(found.values()))))
+
+    return replaced((inlining, "_bound", bound))
+
+
+def _guessed_dtype() -> Any:
+    """What is known beforehand is float64, whatever is computed."""
+    kept = inference._placed
+
+    def placed(infos: Any, device: Any) -> Any:
+        found = kept(infos, device)
+        if isinstance(found, ValueInfo):
+            found = replace(found, dtype=dtypes.float64)
+        return found
+
+    return replaced((inference, "_placed", placed))
+
+
+def _results_reversed() -> Any:
+    """Several results are spelled out in the other order."""
+
+    def output(self: Any, target: str, args: Any, kwargs: Any) -> Any:
+        return args[0][::-1] if isinstance(args[0], tuple) else args[0]
+
+    return replaced((decomposition._Decomposition, "output", output))
+
+
+def _dead_code_stays() -> Any:
+    """Nothing is ever taken out."""
+    return replaced((Graph, "eliminate_dead_code", lambda self, is_impure_node=None: False))
+
+
 def _details(patch: Callable[[], Any], says: str) -> dict[str, Any]:
     return {
         "patch": patch,
@@ -140,5 +207,11 @@ PASSES: dict[str, dict[str, Any]] = {
     "a number loses its fraction in a file": _details(_rounded_number, "save and load"),
     "keyword arguments are not in the file": _details(_keyword_lost, "save and load"),
     "writes are dead code": _details(_writes_dropped, "eager|Error"),
+    "groups form around what lies between": _details(_fused_regardless, "fuse and plan|Error"),
+    "all values lie in one place": _details(_one_place_for_all, "plan: .* is overwritten"),
+    "inlined modules get arguments exchanged": _details(_arguments_exchanged, "inline"),
+    "what is known beforehand is guessed": _details(_guessed_dtype, "infer"),
+    "decomposed results change places": _details(_results_reversed, "decompose"),
+    "dead code stays": _details(_dead_code_stays, "dead code|functionalize"),
     "results of several are the first": _details(_parts_swapped, "functionalize|Error"),
 }
