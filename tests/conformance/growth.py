@@ -22,6 +22,7 @@ import numpy as np
 from coredispatch.registry import CoreDispatchError
 
 from .context import Context, tensors_in
+from .options import PER_DIMENSION
 from .reference import NoReference, Reference
 from .templates import (
     DIMS,
@@ -106,9 +107,23 @@ class Growth:
         """What distinguishes growths of several templates: which dimensions, and what is named."""
         shapes = self.template.shapes
         placed = tuple((i, j - len(shapes[i])) for i, j in self.axes)
-        most = 9 if len(shapes) == 1 and not self.reduced else 2  # batches of one array, images
-        ranks = tuple(min(len(s), most) for s in shapes)
-        return placed, ranks, self.reduced
+        every = len(shapes) == 1 and not self.reduced  # batches of one array, images
+        ranks = tuple(min(len(s), 9 if every or self.pooled else 2) for s in shapes)
+        return placed, ranks, self.reduced, self.pooled
+
+    @property
+    def pooled(self) -> tuple[int, int] | None:
+        """How many numbers the options have of which each dimension has its own, and the rank.
+
+        None where no option is given per dimension. A kernel for one such dimension is another one
+        than that for three, so each is asked for long dimensions.
+        """
+        if not PER_DIMENSION.keys() & {*self.names}:
+            return None
+        given = dict(zip(self.names, self.template.sample.args, strict=False))
+        values = [v for name, v in given.items() if name in PER_DIMENSION]
+        many = max((len(v) for v in values if isinstance(v, (tuple, list))), default=0)
+        return many, len(self.template.shapes[0])
 
     @property
     def reduced(self) -> bool:
@@ -257,9 +272,14 @@ def _search(context: Context, dtype: Any, most: int) -> list[Growth]:
                 break
             if len(found) >= most:
                 return [*found.values()]
-    return sorted(
+    ordered = sorted(
         found.values(), key=lambda g: (-len({i for i, _ in g.axes}), g.share, str(g.role))
     )
+    kinds: dict[Any, list[Growth]] = {}
+    for growth in ordered:
+        kinds.setdefault(growth.pooled, []).append(growth)
+    turns = itertools.zip_longest(*kinds.values())  # a case ends before it has made every call
+    return [growth for turn in turns for growth in turn if growth is not None]
 
 
 def _bare(template: Template) -> int:

@@ -301,6 +301,12 @@ _CASES: tuple[tuple[Any, ...], ...] = (
     ((4, 5), (2, 2), 3, 0, 1, 1, 2, 3, 0, False),
 )
 
+#: the same over one dimension and three, with as many places as elements: these may become long
+_OTHER_DIMS: tuple[tuple[Any, ...], ...] = (
+    ((7,), (3,), 1, 1, 1, 1, 2, 3, 2, True),
+    ((4, 2, 5), (3, 1, 3), 1, (1, 0, 1), 1, 1, 2, 3, 1, False),
+)
+
 
 def forward_samples(n: int, transposed: bool = False, general: bool = False) -> Any:
     def cut(value: Any) -> Any:
@@ -320,6 +326,12 @@ def forward_samples(n: int, transposed: bool = False, general: bool = False) -> 
                 yield Sample(x, w, b, stride, padding, 0, groups, dilation)
             else:
                 yield Sample(x, w, b, stride, padding, dilation, groups)
+        for spatial, kernel, stride, padding, dilation, groups, c, o, batch, bias in (
+            _OTHER_DIMS if general else ()
+        ):
+            x, w = make((batch, c, *spatial)), make((o, c, *kernel))
+            b = make((o,)) if bias else None
+            yield Sample(x, w, b, stride, padding, dilation, False, 0, groups)
         if transposed:
             x, w = make((2, 3, *(4, 5, 3)[:n])), make((3, 2, *(3, 2, 2)[:n]))
             yield Sample(x, w, None, 2, 1, 1)
@@ -334,9 +346,11 @@ def gradient_samples(other: str) -> Any:
     """Arguments of ``conv_input_grad`` or ``conv_weight_grad`` that match a forward call."""
 
     def sampler(make: Any) -> Iterator[Sample]:
-        for spatial, kernel, stride, padding, dilation, groups, c, o, batch, _ in _CASES:
+        cases = (*_CASES, *_OTHER_DIMS)
+        for spatial, kernel, stride, padding, dilation, groups, c, o, batch, _ in cases:
+            n = len(spatial)
             x, w = (batch, c * groups, *spatial), (o * groups, c, *kernel)
-            options = [spatial_tuple("", v, 2, least=0) for v in (stride, padding, dilation)]
+            options = [spatial_tuple("", v, n, least=0) for v in (stride, padding, dilation)]
             y = (batch, o * groups, *window_size(spatial, kernel, *options))
             if other == "weight":
                 yield Sample(make(y), make(w), x, *options, groups)

@@ -62,7 +62,7 @@ def _around(before: Ints, after: Ints) -> list[int]:
 @composite(
     out=max_pool_shape,
     dtype=same,
-    reference=max_reference(2),
+    reference=max_reference(),
     samples=pool_samples(2, general=True),
     takes="real",
     smooth=False,
@@ -106,7 +106,7 @@ max_pool.edge(
 @composite(
     out=max_pool_pair,
     dtype=values_and_indices,
-    reference=max_with_indices_reference(2),
+    reference=max_with_indices_reference(),
     samples=pool_samples(2, general=True),
     takes="real",
     smooth=False,
@@ -268,7 +268,7 @@ def _counts(
 @composite(
     out=avg_pool_shape,
     dtype=same,
-    reference=avg_reference(2),
+    reference=avg_reference(),
     samples=pool_samples(2, average=True, general=True),
     takes=REAL_NUMBER,
     dtypes="float",
@@ -375,7 +375,7 @@ def _adaptive_positions(like: Tensor, spatial: Ints, output_size: Ints) -> tuple
 @composite(
     out=adaptive_shape,
     dtype=same,
-    reference=adaptive_reference(2),
+    reference=adaptive_reference(),
     samples=adaptive_samples(2, general=True),
     takes="float",
     tolerance=dot,
@@ -427,7 +427,7 @@ def adaptive_avg_pool_backward(
 @composite(
     out=lambda input, output_size: [adaptive_shape(input, output_size)] * 2,
     dtype=values_and_indices,
-    reference=adaptive_reference(2, maximum=True),
+    reference=adaptive_reference(maximum=True),
     samples=adaptive_samples(2, general=True),
     takes="float",
     smooth=False,

@@ -22,14 +22,17 @@ __all__ = [
     "avg_pool_backward_shape",
     "avg_pool_shape",
     "avg_reference",
-    "each_window",
+    "divided",
+    "each_offset",
     "max_pool_backward_shape",
     "max_pool_pair",
     "max_pool_shape",
     "max_reference",
     "max_with_indices_reference",
     "pool_samples",
+    "tapped",
     "values_and_indices",
+    "window_counts",
 ]
 
 
@@ -114,17 +117,54 @@ def adaptive_bins(size: int, count: int) -> list[tuple[int, int]]:
 # ---- references -------------------------------------------------------------------------------
 
 
-def each_window(
+def each_offset(
     spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
-) -> Iterator[tuple[Ints, list[list[int]]]]:
-    """Each output position with the input positions of its window, per dimension."""
+) -> tuple[Ints, Any, list[Any]]:
+    """Windows by the places in them: one array operation for each, however many windows there are.
+
+    Gives the size of an array that every window lies in, where the input stands there, and for each
+    offset in a window, in row order, where all windows have their element.
+    """
     output, _ = pool_geometry(spatial, kernel, stride, padding, dilation, ceil_mode)
-    for place in np.ndindex(*output):
-        positions = [
-            [o * s - p + j * d for j in range(k) if 0 <= o * s - p + j * d < n]
-            for o, s, p, d, k, n in zip(place, stride, padding, dilation, kernel, spatial)
-        ]
-        yield place, positions
+    sizes = list(zip(spatial, output, kernel, stride, padding, dilation, strict=True))
+    around = tuple(max(p + n, (o - 1) * s + d * (k - 1) + 1) for n, o, k, s, p, d in sizes)
+    core: Any = (..., *(slice(p, p + n) for n, _, _, _, p, _ in sizes))
+    places: list[Any] = [
+        (..., *(slice(j * d, j * d + (o - 1) * s + 1, s) for j, (_, o, _, s, _, d) in at))
+        for at in (list(zip(offset, sizes)) for offset in product(*map(range, kernel)))
+    ]
+    return around, core, places
+
+
+def tapped(x: Any, *options: Any) -> Iterator[Any]:
+    """For each offset in a window, the elements that all windows have there; 0 in the padding."""
+    n = len(options[0])
+    around, core, places = each_offset(x.shape[-n:], *options)
+    padded = np.zeros((*x.shape[:-n], *around), x.dtype)
+    padded[core] = x
+    return (padded[at] for at in places)
+
+
+def window_counts(
+    spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool, include: bool
+) -> Any:
+    """How many elements an average of each window is divided by."""
+    one = (1,) * len(kernel)
+    if not include:
+        inside = np.ones(spatial, np.int64)
+        counted: Any = sum(tapped(inside, kernel, stride, padding, one, ceil_mode))
+        return counted
+    output, _ = pool_geometry(spatial, kernel, stride, padding, one, ceil_mode)
+    counts: Any = np.ones((), np.int64)
+    for n, o, k, s, p in zip(spatial, output, kernel, stride, padding, strict=True):
+        starts = np.arange(o) * s - p
+        counts = np.multiply.outer(counts, np.minimum(starts + k, n + p) - starts)
+    return counts
+
+
+def divided(total: Any, counts: Any) -> Any:
+    """``total`` by whole numbers, in its own precision where it has one."""
+    return total / (counts.astype(total.dtype) if total.dtype.kind == "f" else counts)
 
 
 def _flattened(window: Any, n: int) -> Any:
@@ -132,8 +172,8 @@ def _flattened(window: Any, n: int) -> Any:
     return window.reshape(*window.shape[:-n], int(np.prod(window.shape[-n:])))
 
 
-def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
-    """Maximum and its flat position, window by window, over ``n`` dimensions."""
+def max_with_indices_reference(dims: int = 0) -> Callable[..., tuple[Any, Any]]:
+    """Maximum and its flat position, window by window; 0 dims are those of the kernel."""
 
     def reference(
         input: Any,
@@ -143,33 +183,40 @@ def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> tuple[Any, Any]:
+        n = dims or len(kernel_size)
         kernel = spatial_tuple("", kernel_size, n)
         step = kernel if stride is None else spatial_tuple("", stride, n)
         pad, gap = spatial_tuple("", padding, n, least=0), spatial_tuple("", dilation, n)
-        lead, spatial = input.shape[:-n], input.shape[-n:]
-        output, _ = pool_geometry(spatial, kernel, step, pad, gap, ceil_mode)
-        values: Any = np.empty(lead + output, input.dtype)
-        indices: Any = np.empty(lead + output, np.int64)
+        spatial = input.shape[-n:]
+        options = kernel, step, pad, gap, ceil_mode
         flat = np.arange(int(np.prod(spatial))).reshape(spatial)
-        for place, positions in each_window(spatial, kernel, step, pad, gap, ceil_mode):
-            at = np.ix_(*positions)
-            window = _flattened(input[(..., *at)], n)
-            chosen = window.argmax(-1)
-            values[(..., *place)] = np.take_along_axis(window, chosen[..., None], -1)[..., 0]
-            indices[(..., *place)] = flat[at].reshape(-1)[chosen]
+        all_inside = tapped(np.ones(spatial, np.bool_), *options)
+        values: Any = None
+        for x, inside, place in zip(tapped(input, *options), all_inside, tapped(flat, *options)):
+            if values is None:
+                values, indices = x.copy(), np.broadcast_to(place, x.shape).copy()
+                met = inside.copy()
+                continue
+            larger = (x > values) | ((x != x) & (values == values))
+            taken = inside & (larger | ~met)
+            values = np.where(taken, x, values)
+            indices = np.where(taken, place, indices)
+            met |= inside
+        if values.size and not met.all():
+            raise ValueError("a window that lies in the padding alone has no maximum")
         return values, indices
 
     return reference
 
 
-def max_reference(n: int) -> Callable[..., Any]:
+def max_reference(dims: int = 0) -> Callable[..., Any]:
     """The values alone."""
-    pair = max_with_indices_reference(n)
+    pair = max_with_indices_reference(dims)
     return lambda *args, **kwargs: pair(*args, **kwargs)[0]
 
 
-def avg_reference(n: int) -> Callable[..., Any]:
-    """Average of each window over ``n`` dimensions."""
+def avg_reference(dims: int = 0) -> Callable[..., Any]:
+    """Average of each window over ``dims`` dimensions; 0 are those of the kernel."""
 
     def reference(
         input: Any,
@@ -180,30 +227,25 @@ def avg_reference(n: int) -> Callable[..., Any]:
         count_include_pad: bool = True,
         divisor_override: Any = None,
     ) -> Any:
+        n = dims or len(kernel_size)
         kernel = spatial_tuple("", kernel_size, n)
         step = kernel if stride is None else spatial_tuple("", stride, n)
         pad, one = spatial_tuple("", padding, n, least=0), (1,) * n
-        lead, spatial = input.shape[:-n], input.shape[-n:]
-        output, _ = pool_geometry(spatial, kernel, step, pad, one, ceil_mode)
-        result: Any = np.empty(lead + output)
-        for place, positions in each_window(spatial, kernel, step, pad, one, ceil_mode):
-            total = input[(..., *np.ix_(*positions))].sum(tuple(range(-n, 0)))
-            count = divisor_override or 1
-            if divisor_override is None:
-                for o, s, p, k, size, inside in zip(place, step, pad, kernel, spatial, positions):
-                    start = o * s - p
-                    whole = min(start + k, size + p) - start
-                    count *= whole if count_include_pad else len(inside)
-            result[(..., *place)] = total / count
-        return result
+        total: Any = sum(tapped(input, kernel, step, pad, one, ceil_mode))
+        if divisor_override is not None:
+            return total / divisor_override
+        include = count_include_pad
+        counts = window_counts(input.shape[-n:], kernel, step, pad, ceil_mode, include)
+        return divided(total, counts)
 
     return reference
 
 
-def adaptive_reference(n: int, maximum: bool = False) -> Callable[..., Any]:
-    """Adaptive average, or maximum with its flat position, over ``n`` dimensions."""
+def adaptive_reference(dims: int = 0, maximum: bool = False) -> Callable[..., Any]:
+    """Adaptive average, or maximum with its flat position; 0 dims are as many as sizes."""
 
     def reference(input: Any, output_size: Any) -> Any:
+        n = dims or len(output_size)
         size = (output_size,) * n if isinstance(output_size, int) else tuple(output_size)
         lead, spatial = input.shape[:-n], input.shape[-n:]
         size = tuple(s if o is None else o for o, s in zip(size, spatial))
@@ -237,6 +279,12 @@ _CASES: tuple[tuple[Any, ...], ...] = (
     ((3, 5), (3, 5), 1, 0, 1, False),
 )
 
+#: windows of the general operators over one dimension and three, full tuples each
+_OTHER_DIMS: tuple[tuple[Any, ...], ...] = (
+    ((7,), (3,), (2,), (1,), (1,), False),
+    ((4, 3, 5), (2, 1, 3), (1, 2, 1), (0, 0, 1), (1, 1, 1), False),
+)
+
 
 def pool_samples(n: int, average: bool = False, general: bool = False) -> Any:
     """Sampler of ``max_pool{n}d`` or ``avg_pool{n}d``, or of the general operator below them."""
@@ -264,6 +312,9 @@ def pool_samples(n: int, average: bool = False, general: bool = False) -> Any:
                 yield Sample(*args, ceil, False, *rest)
                 if rest:
                     yield Sample(*args, ceil, True, 3)
+        for spatial, kernel, stride, padding, dilation, ceil in _OTHER_DIMS if general else ():
+            args = (make((2, 3, *spatial)), kernel, stride, padding)
+            yield Sample(*args, ceil, True, None) if average else Sample(*args, dilation, ceil)
 
     return sampler
 
@@ -279,7 +330,10 @@ def adaptive_samples(n: int, general: bool = False) -> Any:
         for spatial, size in cases:
             yield Sample(make((2, 3, *cut(spatial))), cut(size))
             yield Sample(make((2, *cut(spatial))), cut(size))
-        if not general:
+        if general:
+            yield Sample(make((2, 3, 7)), (4,))
+            yield Sample(make((2, 3, 4, 3, 5)), (2, 2, 3))
+        else:
             yield Sample(make((2, 3, *(5, 7, 4)[:n])), 3)
             yield Sample(make((2, 3, *(5, 7, 4)[:n])), (None, 3, 2)[-n:])
 

@@ -44,6 +44,8 @@ CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
 CALLS, MORE = 16, 60
 #: calls with large numbers among the options
 COUNTS = 6
+#: calls with one long dimension that are made before the next dimension's turn
+FIRST = 12
 #: in double precision, which has few faults of its own
 DOUBLE = ("float64", "complex128")
 DOUBLE_CALLS = 6
@@ -253,8 +255,13 @@ def _run(context: Context, most: int) -> None:
 def sizes(context: Context) -> None:
     """One dimension at a time becomes long, and one element hides behind the border of a block."""
     assert context.metadata is not None
+    if not context.metadata.native:
+        _run(context, 1)
+        return
     several = DOUBLE_CALLS if context.case.dtype in DOUBLE else CALLS
-    _run(context, several if context.metadata.native else 1)
+    found = growths(context, numpy_dtype(context.case.dtype))
+    each = sum(growth.pooled is not None for growth in found)  # one dimension, two and three
+    _run(context, max(several, FIRST + each) if each else several)
 
 
 @check(30, plan=_plan, variant="full")

@@ -377,6 +377,16 @@ def _memory_order(correct: Any, raws: Any) -> Any:
     return raws[0].ravel(order="K").reshape(result.shape).copy()
 
 
+def _long_windows(dims: int, place: int, least: int) -> Any:
+    """The last column is lost where the windows slide over so many dimensions, one of them long."""
+
+    def test(arrays: list[Any], out: Any) -> bool:
+        x = arrays[place]
+        return x.ndim == dims + 2 and max(x.shape[2:]) > least
+
+    return changes(test, lambda out, _: out[..., -1].fill(0))
+
+
 def _fact(op: str, *others: str, says: str = "") -> dict[str, Any]:
     return {"op": op, "ops": (op, *others), "checks": (30,), "says": says}
 
@@ -467,6 +477,20 @@ SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
     "features past 512 are not read": (cut(_features, 512, lambda n: 512), _fact("linear")),
     "the last channels of an input are not read": (_last_channel, _fact("convolution")),
     "a column of a wide image": (_column(128, 64), _fact("convolution")),
+    "the last column past 64 of one dimension": (
+        _long_windows(1, 0, 64), _fact("convolution")),
+    "the last column past 64 of three dimensions": (
+        _long_windows(3, 0, 64), _fact("convolution")),
+    "the last column past 64 of one dimension's gradient": (
+        _long_windows(1, 0, 64), _fact("conv_input_grad")),
+    "the last column past 300 of one dimension's windows": (
+        _long_windows(1, 0, 300), _fact("max_pool")),
+    "the last column past 300 of three dimensions' windows": (
+        _long_windows(3, 0, 300), _fact("max_pool")),
+    "the last column past 300 of three averaged dimensions": (
+        _long_windows(3, 0, 300), _fact("avg_pool")),
+    "the last column past 300 of one dimension's windows' gradient": (
+        _long_windows(1, 1, 300), _fact("max_pool_backward")),
     "channels past 128 repeat (max_pool)": (
         changes(lambda arrays, out: out.ndim > 2 and out.shape[1] > 128,
                 lambda out, _: out.__setitem__((slice(None), slice(128, None)), out[:, :1])),
