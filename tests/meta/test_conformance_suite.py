@@ -27,9 +27,11 @@ from coredispatch.conformance import (
     run_case,
 )
 from coredispatch.conformance.bounds import Deviation, compare
+from coredispatch.conformance.context import Context
 from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake, combinations, strided
 from coredispatch.conformance.distributions import distributions_for
 from coredispatch.conformance.levels import SECOND_DEVICE
+from coredispatch.conformance.options import levels
 from coredispatch.conformance.reference import Reference
 from coredispatch.conformance.report.document import verdict
 from coredispatch.conformance.runner import unmatched
@@ -42,6 +44,25 @@ from coredispatch.plugin import hookimpl
 @pytest.fixture(scope="module")
 def subject() -> Subject:
     return Subject("cpu")
+
+
+# ---- options ------------------------------------------------------------------------------------
+
+
+def test_each_option_that_is_a_text_has_two_values(subject: Subject) -> None:
+    """An option that no call gives another value than its default is not asked."""
+    alone = []
+    for name in subject.operators():
+        metadata = subject.metadata(name)
+        texts = [p.name for p in metadata.op.schema.params if p.kind in ("str", "str | None")]
+        case = next(iter(plan_op(subject, name, "operators")), None) if texts else None
+        if case is None or metadata.op.samples is None:
+            continue
+        samples = [*metadata.op.samples(Context(subject, case, metadata).make())]
+        varied = levels(metadata.op, samples)
+        alone += [f"{name}({text}=)" for text in texts if len(varied.get(text, ())) < 2]
+    # The equation has ways to be spelled; the other names the operator in a message.
+    assert {*alone} <= {"einsum(equation=)", "even_edges(op=)"}
 
 
 # ---- cases --------------------------------------------------------------------------------------

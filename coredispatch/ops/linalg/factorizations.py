@@ -161,6 +161,33 @@ def _qr_shapes(self: Any, mode: str = "reduced") -> list[Shape]:
     return [(0,) if mode == "r" else (*lead, m, k), (*lead, k, n)]
 
 
+def _qr_samples(make: Any) -> Iterator[Sample]:
+    """Every mode; between them a tall and a wide matrix, and one as high as wide."""
+    yield from tall_and_wide(make)
+    for shape_, mode in (((5, 3), "complete"), ((2, 3, 5), "complete"), ((4, 3), "r")):
+        yield Sample(make(shape_), mode)
+
+
+def _qr_reference(A: Any, mode: str = "reduced") -> tuple[Any, Any]:
+    if mode == "r":
+        return np.zeros(0, A.dtype), np.linalg.qr(A, "r")
+    q, r = np.linalg.qr(A, mode)
+    return q, r
+
+
+def _qr_determined(q: Any, r: Any) -> tuple[Any, ...]:
+    """Columns beyond those of the input are any that complete an orthonormal basis."""
+    if q.ndim < 2 or q.shape[-1] <= r.shape[-1]:
+        return q, r
+    return q[..., : r.shape[-1]], r, np.conj(np.swapaxes(q, -2, -1)) @ q
+
+
+def _qr_with_gradient(A: Any, mode: str = "reduced") -> Any:
+    """QR in a mode that has a derivative."""
+    derived = mode == "complete" and A.shape[-2] <= A.shape[-1]
+    return linalg_qr(A, mode if derived else "reduced")
+
+
 def _two(self: Any, *_: Any) -> tuple[DType, DType]:
     return lapack_dtype(self), lapack_dtype(self)
 
@@ -169,10 +196,11 @@ def _two(self: Any, *_: Any) -> tuple[DType, DType]:
     cast="float32",
     out=_qr_shapes,
     dtype=_two,
-    reference=lambda A, mode="reduced": tuple(np.linalg.qr(A, mode)),
-    samples=tall_and_wide,
+    reference=_qr_reference,
+    samples=_qr_samples,
     dtypes=FLOATS,
-    tolerance=conditioned,
+    tolerance=replace(conditioned, determined=_qr_determined),
+    gradcheck=_qr_with_gradient,
     namespace="linalg",
     method=False,
     fields=("Q", "R"),
@@ -225,7 +253,7 @@ def _real(x: Any) -> Any:
     reference=lambda self, some=True: tuple(np.linalg.qr(self, "reduced" if some else "complete")),
     samples=tall_and_wide,
     fields=("Q", "R"),
-    tolerance=conditioned,
+    tolerance=replace(conditioned, determined=_qr_determined),
     dtypes=FLOATS,
 )
 def qr(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:

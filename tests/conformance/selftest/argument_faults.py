@@ -95,6 +95,21 @@ def not_conjugated(correct: Any, raws: Any) -> Any:
     return correct(np.ascontiguousarray(matrix.swapaxes(-1, -2)), "L")
 
 
+def doubled_in_other_modes(correct: Any, raws: Any) -> Any:
+    """R is doubled in the modes that are no default."""
+    q, r = correct(*raws)
+    return (q, r) if raws[1] == "reduced" else (q, r * 2)
+
+
+def not_completed(correct: Any, raws: Any) -> Any:
+    """The columns that complete a basis are zeros."""
+    q, r = correct(*raws)
+    if raws[1] == "complete":
+        q = np.array(q)
+        q[..., r.shape[-1] :] = 0
+    return q, r
+
+
 def overwritten_by_mask(correct: Any, raws: Any) -> Any:
     """What a mask chooses is written where it should be added to."""
     indices = options_of("index_put_", raws)["indices"]
@@ -182,6 +197,8 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "the bound of clamp becomes a double": (double_integer(1), _fact("clamp", 32, "whole|exact")),
     "a complex triangle is not conjugated": (
         not_conjugated, _fact("linalg_eigh", 33, _DIFFERS)),
+    "other modes double R": (doubled_in_other_modes, _fact("linalg_qr", 33, _DIFFERS)),
+    "a basis is completed with zeros": (not_completed, _fact("linalg_qr", 33, _DIFFERS)),
     "additions behind a mask overwrite": (overwritten_by_mask, {
         **_fact("index_put_", 33, _DIFFERS), "ops": ("index_put",)}),
     "gaps between padded windows": (
