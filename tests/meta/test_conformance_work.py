@@ -63,6 +63,7 @@ CAUGHT = (
     "8-bit floats do not saturate (to_dtype)",
     "8-bit floats lose their signs (flip)",
     "the number of full becomes a double (full)",
+    "a range of integers comes as doubles (arange)",
     "one operand of fifty stays alive (tanh)",
 )
 

@@ -159,3 +159,13 @@ def test_full_reads_a_number_from_a_tensor_without_dimensions(number: Any) -> No
         cd.full(
             (2,), cd.tensor(2.0, requires_grad=True)
         )  # as in PyTorch: the history would be lost
+
+
+def test_ranges_hold_integers_that_doubles_do_not() -> None:
+    start, step = 2**53 + 1, 2**53 + 1
+    far = cd.arange(start, 3 * step + 1, step)
+    assert far.tolist() == [start, 2 * step, 3 * step]
+    assert cd.arange(-(2**63), 1, 2**62).tolist() == [-(2**63), -(2**62), 0]
+    with pytest.warns(UserWarning, match="deprecated"):
+        closed = cd.range(start, start + 2, dtype=cd.int64)
+    assert closed.tolist() == [start, start + 1, start + 2]

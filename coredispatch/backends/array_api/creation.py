@@ -37,7 +37,12 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         drawn = int64 if exact else float64
         if exact and max(start, end) >= 1 << 63:
             drawn = uint64 if wanted.is_integral else float64
-        out = xp.arange(start, end, step, dtype=xp.native(drawn))
+        count = -((start - end) // step) if exact else 0
+        if drawn is int64 and exact and count > 1 and abs(end - start) > 1 << 53:
+            # Libraries may count such integers in doubles.
+            out = xp.arange(0, count, 1, dtype=xp.native(int64)) * step + start
+        else:
+            out = xp.arange(start, end, step, dtype=xp.native(drawn))
         return out if drawn is wanted else xp.astype(out, xp.native(wanted))
 
     return {"full": full, "arange": arange}

@@ -85,6 +85,16 @@ def _has_order(x: np.ndarray) -> bool:
 #: beyond every index
 _INDICES = 1 << 62
 
+#: the distance up to which doubles hold each integer: NumPy divides by the step in them
+_DOUBLES = 1 << 53
+
+
+def _far_range(start: int, step: int, count: int) -> np.ndarray:
+    """``count`` integers of 64 bits, modulo ``2**64``."""
+    first, further = (np.array(v % (1 << 64), np.uint64) for v in (start, step))
+    found: np.ndarray = np.arange(count, dtype=np.uint64) * further + first
+    return found
+
 
 def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> np.ndarray:
     """The numbers from ``start`` up to, not including, ``end``."""
@@ -98,6 +108,8 @@ def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) ->
         wanted = np.dtype(np.int64) if exact else numpy_dtype(default_dtype())
     else:
         wanted = numpy_dtype(dtype)
+    if wanted.kind in "iu" and abs(end - start) > _DOUBLES:
+        return _far_range(start, step, -((start - end) // step)).astype(wanted)
     if wanted.kind in "iu":  # of Python integers; negative ones wrap to unsigned types
         drawn = np.uint64 if max(start, end) >= 1 << 63 else np.int64
         return np.arange(start, end, step, drawn).astype(wanted, copy=False)

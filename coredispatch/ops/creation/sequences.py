@@ -106,8 +106,10 @@ def closed_range(
         "values in [start, end)."
     )
     start, end, step = arange_bounds(start, end, step)
-    count = math.floor((end - start) / step) + 1
-    values = arange(count, dtype=widest(device), device=device) * step + start
+    exact = all(is_int(v) for v in (start, end, step))  # doubles would lose their last bits
+    count = 1 + ((end - start) // step if exact else math.floor((end - start) / step))
+    drawn = int64 if exact else widest(device)
+    values = arange(count, dtype=drawn, device=device) * step + start
     return values.to_dtype(dtype or default_dtype())
 
 

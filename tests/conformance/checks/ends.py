@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,16 +22,24 @@ __all__: list[str] = []
 #: ends of decimal fractions and of very different sizes
 PAIRS = ((0.1, 1.1), (-0.3, 0.7), (1e3, 1e-3), (-7.3, -0.1), (0.0, 1 / 3), (5.0, -1e-4))
 STEPS = (0.1, 0.3, 0.07, 1 / 3, 0.7, 1.1)
+#: starts and steps of ranges of integers that doubles cannot hold
+STARTS, FAR_STEPS = (2**53 + 1, -(2**53) - 3, 2**62 + 5, -(2**63)), (1, 3, 2**53 + 1)
+#: operators that count from one number to another
+RANGES = ("arange", "range")
 COUNTS = (*range(2, 40), 49, 98, 107, 1000)
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if metadata is None or metadata.name not in ASKED or not metadata.native:
+    if metadata is None or metadata.name not in ASKED:
+        return
+    if not metadata.native and metadata.name not in RANGES:
         return
     for dtype in ("float32", "float64", "float16", "bfloat16"):
         if dtype in metadata.dtypes and dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
             yield Case(32, metadata.name, dtype, variant="ends", mandatory=mandatory)
+    if metadata.name in RANGES and "int64" in metadata.dtypes and "int64" in subject.dtypes:
+        yield Case(32, metadata.name, "int64", variant="whole-range")
 
 
 def _own(context: Context) -> dict[str, Any]:
@@ -92,7 +101,7 @@ def _lerp(context: Context) -> None:
 ASKED: dict[str, Callable[[Context], None]] = {
     "linspace": _linspace,
     "arange": _range,
-    "closed_range": _range,
+    "range": _range,
     "lerp": _lerp,
 }
 
@@ -101,3 +110,20 @@ ASKED: dict[str, Callable[[Context], None]] = {
 def ends(context: Context) -> None:
     """Both ends are reached exactly, and a range has as many numbers as its quotient says."""
     ASKED[context.case.op](context)
+
+
+@check(32, plan=_plan, variant="whole-range")
+def whole_range(context: Context) -> None:
+    """A range of integers that doubles cannot hold has each of them, and as many as there are."""
+    closed = context.case.op == "range"
+    for start, step, count in itertools.product(STARTS, FAR_STEPS, (1, 2, 37)):
+        for sign in (1, -1):
+            end = start + sign * step * (count - 1) + sign * (not closed)
+            if not -(2**63) <= end < 2**63:
+                continue
+            wanted = np.arange(count, dtype=np.int64) * (sign * step) + start
+            found = context.subject.array(context.op(start, end, sign * step, **_own(context)))
+            name = f"{context.case.op}{(start, end, sign * step)}"
+            context.expect(found.size == count, f"{name} has {found.size} numbers, not {count}")
+            same = np.array_equal(found, wanted)
+            context.expect(same, f"{name}: its integers are not exact, {found[:3]}")

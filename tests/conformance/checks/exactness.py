@@ -40,7 +40,7 @@ WHOLE = (
     "add sub mul neg abs square floor_divide remainder fmod trunc_divide eq ne lt le gt ge maximum "
     "minimum clamp where sum prod cumsum cumprod amax amin argmax argmin max_dim min_dim cummax "
     "cummin sort argsort topk matmul mm bmm mv dot outer sign bitwise_and bitwise_or bitwise_xor "
-    "bitwise_not gather scatter_add index_add index_select cat flip".split()
+    "bitwise_not gather scatter_add index_add index_select cat flip unique_all".split()
 )
 #: lengths of sums in single precision, and in half
 LONG, SHORT = 2**18 + 3, 5_003
@@ -295,8 +295,10 @@ def _whole(context: Context, template: Any, dtype: Any, fill: Callable[[Any, int
     made = {}
     for i, array in enumerate(template.arrays):
         request = template.requests.get(id(array))
-        free = request is not None and request.method == "__call__" and array.dtype == dtype
-        made[id(array)] = fill(array.shape, i) if free else array
+        free = request is not None and request.method in ("__call__", "positive")
+        own = fill(array.shape, i) if free and array.dtype == dtype else array
+        # Divisors are positive, and must be as wide: a remainder is below its divisor.
+        made[id(array)] = np.abs(own) if request and request.method == "positive" else own
     if all(made[id(a)] is a for a in template.arrays) or not any(a.size for a in made.values()):
         return None
     return context.placed(template.sample.map(lambda a: made[id(a)]))

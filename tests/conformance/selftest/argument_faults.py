@@ -87,6 +87,20 @@ def double_integer(place: int) -> Any:
     return fault
 
 
+def doubles(correct: Any, raws: Any) -> Any:
+    """The whole results pass through double precision."""
+    found = correct(*raws)
+    if isinstance(found, tuple):
+        return tuple(_through_doubles(part) for part in found)
+    return _through_doubles(found)
+
+
+def _through_doubles(result: Any) -> Any:
+    array = np.asarray(result)
+    with np.errstate(all="ignore"):
+        return array.astype(np.float64).astype(np.int64) if array.dtype == np.int64 else result
+
+
 def not_conjugated(correct: Any, raws: Any) -> Any:
     """The other triangle of a complex matrix is its mirror."""
     matrix, triangle = raws
@@ -194,6 +208,10 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "alpha in single precision": (single_number(4), _fact("addmm", 32, _DIFFERS)),
     "the slope in single precision": (single_number(1), _fact("leaky_relu", 32, _DIFFERS)),
     "the number of full becomes a double": (double_integer(1), _fact("full", 32, "whole|exact")),
+    "a range of integers comes as doubles": (doubles, _fact("arange", 32, "exact")),
+    "a remainder of integers comes as doubles": (doubles, _fact("remainder", 32, "exact")),
+    "a signed remainder of integers comes as doubles": (doubles, _fact("fmod", 32, "exact")),
+    "different integers come as doubles": (doubles, _fact("unique_all", 32, "exact")),
     "the bound of clamp becomes a double": (double_integer(1), _fact("clamp", 32, "whole|exact")),
     "a complex triangle is not conjugated": (
         not_conjugated, _fact("linalg_eigh", 33, _DIFFERS)),
