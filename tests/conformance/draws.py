@@ -6,6 +6,7 @@ continuous distribution, or the probability of each value of a discrete one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -278,6 +279,25 @@ def _pairs(d: str, n: tuple[int, ...]) -> Any:
     return (pair[:, 0] * 3 + pair[:, 1]).reshape(n)
 
 
+def _triples(d: str, n: tuple[int, ...]) -> Any:
+    """Three of four without replacement, as digits to the base of 4."""
+    weights = cd.tensor([1.0, 2.0, 5.0, 3.0], device=d).expand((math.prod(n), 4))
+    drawn = cd.multinomial(weights, 3)
+    return (drawn[:, 0] * 16 + drawn[:, 1] * 4 + drawn[:, 2]).reshape(n)
+
+
+def _three_successively(weights: list[float]) -> dict[int, float]:
+    """The probabilities of three that are drawn one after the other."""
+    total = sum(weights)
+    return {
+        i * 16 + j * 4 + k: weights[i]
+        / total
+        * (weights[j] / (total - weights[i]))
+        * (weights[k] / (total - weights[i] - weights[j]))
+        for i, j, k in itertools.permutations(range(len(weights)), 3)
+    }
+
+
 def _successively(weights: list[float]) -> dict[int, float]:
     """The probabilities of ordered pairs that are drawn one after the other."""
     total, count = sum(weights), len(weights)
@@ -358,6 +378,7 @@ DISCRETE: dict[str, tuple[Draw, dict[int, float]]] = {
         _within(_poisson(40.0, 80), 26, 56),
     ),
     "multinomial-without": (_pairs, _successively([1.0, 2.0, 5.0])),
+    "multinomial-three": (_triples, _three_successively([1.0, 2.0, 5.0, 3.0])),
     "gumbel_softmax-hard": (_hard, {0: 0.25, 1: 0.75}),
     "dropout1d": (_channels("dropout1d", 1), {0: 0.5, 2: 0.5}),
     "dropout2d": (_channels("dropout2d", 2), {0: 0.5, 2: 0.5}),

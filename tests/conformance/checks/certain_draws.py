@@ -119,6 +119,34 @@ def _multinomial_all(laid: Laid, mask: Any) -> tuple[Any, Any]:
     return cd.sort(drawn, 1)[0], np.tile(np.arange(SHAPE[1]), (SHAPE[0], 1))
 
 
+def _sorted_choice(weights: Any, count: int) -> Any:
+    """Draws without replacement from each row among others and from each row alone."""
+    alone = [cd.multinomial(row, count) for row in weights]  # one row has kernels of its own
+    drawn = cd.cat([cd.multinomial(weights, count), cd.stack(alone)])
+    return cd.sort(drawn, 1)[0]
+
+
+def _multinomial_some(laid: Laid, mask: Any) -> tuple[Any, Any]:
+    """Without replacement, as many as have a weight: each of these once."""
+    places = (np.arange(SHAPE[0])[:, None] + np.arange(3)) % SHAPE[1]
+    weights = np.zeros(SHAPE)
+    np.put_along_axis(weights, places, 1 + places, 1)
+    tensor = laid(weights)  # whose rows may be others: the case turns them around
+    held = tensor.detach().numpy(force=True).astype(np.float64)
+    count = int((held[0] > 0).sum())
+    return _sorted_choice(tensor, count), np.tile([np.flatnonzero(row) for row in held], (2, 1))
+
+
+def _multinomial_distinct(laid: Laid, mask: Any) -> tuple[Any, Any]:
+    """Without replacement, fewer than there are: none twice, among many categories as well."""
+    counts = []
+    for categories, drawn in ((SHAPE[1], 3), (SHAPE[1], 4), (130, 7), (130, 100)):
+        weights = laid(mask + 1).repeat(1, categories // SHAPE[1])
+        found = _sorted_choice(weights, drawn)
+        counts.append((found[:, 1:] == found[:, :-1]).sum(1))
+    return cd.stack(counts), np.zeros((len(counts), 2 * SHAPE[0]))
+
+
 def _dropout(laid: Laid, mask: Any) -> tuple[Any, Any]:
     """What is kept is its own element, twice as large; the rest is 0."""
     values = laid(np.arange(1, mask.size + 1).reshape(SHAPE))
@@ -184,6 +212,8 @@ DRAWS: dict[str, Callable[[Laid, Any], tuple[Any, Any]]] = {
     "binomial-chance": _binomial_chance,
     "multinomial": _multinomial,
     "multinomial-all": _multinomial_all,
+    "multinomial-some": _multinomial_some,
+    "multinomial-distinct": _multinomial_distinct,
     "dropout": _dropout,
     "dropout-mask": _dropout_mask,
     "dropout-zeros": _dropped_zeros,

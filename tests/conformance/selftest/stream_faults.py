@@ -199,6 +199,23 @@ def pairs_alike(correct: Any, raws: Any) -> Any:
     return found
 
 
+def repeated_choice(least: int, many: int) -> Any:
+    """Of ``many`` categories and more, from ``least`` draws on, one may come twice."""
+
+    def kernel(correct: Any, raws: Any) -> Any:
+        weights, count, replacement = raws[:3]
+        found = correct(*raws)
+        few = not least <= count < weights.shape[-1] or weights.shape[-1] < many
+        if replacement or few or found is NotImplemented:
+            return found
+        found = np.array(found)
+        again = found[..., 0] % 2 == 0  # as often as not
+        found[..., -1] = np.where(again, found[..., 0], found[..., -1])
+        return found
+
+    return kernel
+
+
 def _random(op: str, *ops: str, says: str = "") -> dict[str, Any]:
     return {"op": op, "ops": ops or (op, "backend"), "checks": (11,), "says": says}
 
@@ -211,6 +228,14 @@ DISTRIBUTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "the smallest integer is never drawn": (no_bottom, _random("random_integers")),
     "a range that is no power of two is folded": (folded_range, _random("random_integers")),
     "a range beyond 32 bits is drawn with 32": (narrow_range, _random("random_integers")),
+    "the third of three may be the first (multinomial)": (
+        repeated_choice(3, 0),
+        _random("multinomial", says="choice"),
+    ),
+    "the last of many may be the first (multinomial)": (
+        repeated_choice(50, 100),
+        _random("multinomial", says="choice"),
+    ),
     "a permutation leaves its last element too often": (fixed_last, _random("randperm")),
     "a permutation does not move between its halves": (half_shuffled, _random("randperm")),
     "only even permutations are drawn": (neighbours_swapped, _random("randperm")),
