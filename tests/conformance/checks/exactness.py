@@ -282,7 +282,7 @@ def integers(context: Context) -> None:
     for fill in fillings:
         least = done + (10 if fill is fillings[0] else 4)
         for template in found:
-            sample = _whole(context, template, dtype, fill)
+            sample = refilled(context, template, dtype, fill)
             done += _exact_whole(context, sample) if sample is not None else 0
             if done >= least:
                 break
@@ -290,7 +290,7 @@ def integers(context: Context) -> None:
         raise NotRun("no sample with integers of any size has a whole result")
 
 
-def _whole(context: Context, template: Any, dtype: Any, fill: Callable[[Any, int], Any]) -> Any:
+def refilled(context: Context, template: Any, dtype: Any, fill: Callable[[Any, int], Any]) -> Any:
     """The sample with integers of ``fill``; None where it asks for integers of a range."""
     made = {}
     for i, array in enumerate(template.arrays):

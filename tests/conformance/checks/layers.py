@@ -22,12 +22,15 @@ from coredispatch.registry.around.observe import observe
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, poison, sample_tensors, snapshot, tensors_in
+from ..exact import wide_integers
 from ..reference import positional
 from ..subject import OpMetadata, Subject
+from ..templates import templates
 from ..tensor_layouts import layout_of, scope
 from ..variations import variations, with_argument
 from . import check
 from .decompositions import disagreement, public, weighted_sum
+from .exactness import refilled
 from .values import choose_dtypes
 
 #: dtypes that layers are tried in: casts, integers and complex numbers take ways of their own
@@ -152,7 +155,7 @@ def _outcome(context: Context, op: Any, sample: Any, call: Any) -> tuple[Any, An
 def _call(context: Context, layer: Layer, op: Any) -> None:
     """Results, writes and shared memory with the layer are those without it."""
     judged, seen_by_layer, refusals = 0, False, 0
-    for sample in _samples(context):
+    for sample in itertools.chain(_samples(context), _with_all_digits(context, layer)):
 
         def through(op: Any, args: tuple[Any, ...]) -> Any:
             nonlocal seen_by_layer
@@ -198,6 +201,35 @@ def _samples(context: Context) -> Iterator[Any]:
     )
     more = itertools.chain(itertools.islice(varied, VARIED), typed)
     return itertools.chain(first, again, map(context.placed, more))
+
+
+def _with_all_digits(context: Context, layer: Layer) -> Iterator[Any]:
+    """Integers that a double does not hold, and doubles that single precision does not.
+
+    The samples' integers are small, and their numbers single: a layer that converts results and
+    converts them back loses nothing of these.
+    """
+    if "bits" not in layer.keeps:
+        return
+    metadata = context.metadata
+    if context.case.dtype == "int64":
+        dtype = np.dtype(np.int64)
+        found = templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype))
+        free = (t for t in found if all(_unbounded(r) for r in t.requests.values()))
+        for template in itertools.islice(free, REPEATED):
+            sample = refilled(
+                context, template, dtype, lambda shape, i: wide_integers(shape, dtype, i)
+            )
+            if sample is not None:
+                yield sample
+    elif context.case.dtype == "float32" and metadata and "float64" in metadata.dtypes:
+        if "float64" in context.subject.dtypes:
+            yield from itertools.islice(context.samples(dtype=np.dtype(np.float64)), REPEATED)
+
+
+def _unbounded(request: Any) -> bool:
+    """Whether an array may hold any number: neither places nor amounts, nor within bounds."""
+    return request.method == "__call__" and request.low is None and request.high is None
 
 
 def _results_agree(context: Context, layer: Layer, a: Any, b: Any, sample: Any) -> None:

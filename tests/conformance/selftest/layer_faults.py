@@ -97,6 +97,17 @@ def rounds(call: Any, args: tuple[Any, ...]) -> Any:
     return call.run_below(lambda: result.to(cd.bfloat16).to(cd.float32))
 
 
+def _through_and_back(kept: cd.dtype, other: cd.dtype) -> Kernel:
+    def faulty(call: Any, args: tuple[Any, ...]) -> Any:
+        """The result went through another dtype and back."""
+        result = call.below(args)
+        if not isinstance(result, cd.Tensor) or result.dtype is not kept:
+            return result
+        return call.run_below(lambda: result.to(other).to(kept))
+
+    return faulty
+
+
 def twice(call: Any, args: tuple[Any, ...]) -> Any:
     """The call is passed on two times."""
     call.below(args)
@@ -178,6 +189,12 @@ LAYERS: dict[str, dict[str, Any]] = {
     "a layer swaps two arguments": _of(swaps, "sub", says="differ"),
     "a layer returns another dtype": _of(widens, "mul", says="dtype"),
     "a layer rounds to half precision": _of(rounds, "exp", says="differ"),
+    "a layer takes integers for doubles": _of(
+        _through_and_back(cd.int64, cd.float64), "mul", says="differ"
+    ),
+    "a layer rounds doubles": _of(
+        _through_and_back(cd.float64, cd.float32), "exp", says="differ", cases="call"
+    ),
     "a layer redispatches twice in place": _of(
         twice, "add", says="holds something else|differ", cases="in-place"
     ),
