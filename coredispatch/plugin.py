@@ -104,6 +104,7 @@ if _typing.TYPE_CHECKING:
     )
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
+    from coredispatch.frontend.tensor_lists import are_alike
     from coredispatch.graph import passes
     from coredispatch.graph.cache import GraphCache, graph_key
     from coredispatch.ops.support import constants, rules, samples, tolerance
@@ -161,6 +162,7 @@ __all__ = [
     "Value",
     "Wrapper",
     "alert_not_deterministic",
+    "are_alike",
     "as_int",
     "backends",
     "base_of",
@@ -227,6 +229,7 @@ _LATER = {
     "Sample": "coredispatch.ops.support.samples:Sample",
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
+    "are_alike": "coredispatch.frontend.tensor_lists:are_alike",
     "constants": "coredispatch.ops.support.constants",
     "graph": "coredispatch.graph",
     "graph_key": "coredispatch.graph.cache:graph_key",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.tensor_lists import are_alike
-from coredispatch.plugin import Tensor, no_grad, operator
+from coredispatch.plugin import Tensor, are_alike, no_grad, operator
 
 __all__ = ["check_and_unscale_"]
 

@@ -15,7 +15,6 @@ from coredispatch.registry.dispatch.dispatcher import (
     check_view,
     is_short,
 )
-from coredispatch.registry.dispatch.raw_kernels import RawEntry
 from coredispatch.registry.model.dtypes import DType, int64
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
@@ -28,6 +27,7 @@ class InplaceEntry(Entry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any, inner: Entry) -> None:
         super().__init__(op, keys, mask, record)
         self.inner: Entry = inner
+        self.raw: Any = None  # inner, where it is a RawEntry
         self.fn: Any = None  # the raw kernel when it takes out=
         self.kernel_context: KernelContext | None = None
         self.positional_out: bool = False
@@ -174,10 +174,9 @@ class InplaceEntry(Entry):
             elif not ((type(b) is float or type(b) is int) and self.number_flags[1]):
                 return False
             elif not (dtype in self.weak or (dtype in self.whole and is_short(b))):
-                inner = self.inner
-                if not isinstance(inner, RawEntry) or not inner.numbers:
+                if self.raw is None or not self.raw.numbers:
                     return False
-                beside = inner.beside(dtype, 1, b)
+                beside = self.raw.beside(dtype, 1, b)
                 if beside is None or beside.common is not dtype:
                     return False
                 b = beside.raw

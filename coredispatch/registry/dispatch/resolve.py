@@ -339,7 +339,8 @@ def _inplace_over(
     entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
     entry.copyto, entry.strided = copyto, strided
     _promotion(entry, functional)
-    entry.whole = inner.whole if isinstance(inner, RawEntry) else frozenset()
+    if isinstance(inner, RawEntry):
+        entry.raw, entry.whole = inner, inner.whole
     rule = functional.dtype_rule
     kernel = inner.record
     if (
