@@ -19,7 +19,16 @@ import numpy as np
 
 import coredispatch as cd
 
-__all__ = ["Outputs", "State", "global_generators", "lasting", "passing", "unusual"]
+__all__ = [
+    "Outputs",
+    "State",
+    "drifting",
+    "global_generators",
+    "growing",
+    "lasting",
+    "passing",
+    "unusual",
+]
 
 
 def _mask() -> int:
@@ -147,6 +156,14 @@ class State:
             if name in later.seen and self.seen[name] != later.seen[name]
         ]
 
+    def grown(self, later: State) -> list[str]:
+        """What there is more of later, in words; all that was seen is counted."""
+        return [
+            f"{name}: {before} became {later.seen[name]}"
+            for name, before in self.seen.items()
+            if later.seen[name] > before
+        ]
+
 
 def lasting() -> State:
     """What nobody changes while a backend is at work, as it is now."""
@@ -227,10 +244,28 @@ def unusual() -> Iterator[None]:
             put(kept)
 
 
+def _named(*names: str) -> State:
+    return State({name: _PASSING[name][0]() for name in names})
+
+
 def global_generators() -> State:
     """The states of the generators that no kernel draws from."""
-    names = ("NumPy's global generator", "Python's global generator")
-    return State({name: _PASSING[name][0]() for name in names})
+    return _named("NumPy's global generator", "Python's global generator")
+
+
+def drifting() -> State:
+    """What only code that draws, or that sets the processor, changes."""
+    return _named(
+        "NumPy's global generator",
+        "Python's global generator",
+        "coredispatch's generator",
+        "how the processor rounds",
+    )
+
+
+def growing() -> State:
+    """How much is open and running now."""
+    return _named("the number of open files", "the threads of the process")
 
 
 def _short(before: Any, after: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch.conformance import Status, Subject, SuiteError, plan_op, run_case
-from coredispatch.conformance.context import Context
+from coredispatch.conformance.checks.left_behind import leaves_nothing, leaves_nothing_twice
+from coredispatch.conformance.context import Context, Failure
 from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake
 from coredispatch.conformance.exact import nearest
 from coredispatch.conformance.growth import Filling, growths, lengths
@@ -51,6 +53,10 @@ CAUGHT = (
     "the operands of the last call stay alive (sub)",
     "the environment (eq)",
     "it prints (bmm)",
+    "it prints every 500th call (mul)",
+    "it prints in other threads (exp)",
+    "the environment of large results (sub)",
+    "a file stays open every 400th call (tanh)",
     "a call for every element (trunc)",
     "double to half rounds twice (to_dtype)",
     "division by the reciprocal (div)",
@@ -207,6 +213,41 @@ def test_the_state_of_the_process_is_compared_and_put_back(
     before.restore()
     assert all(s in changed for s in ("CONFORMANCE_WORK", "default dtype", "error state"))
     assert before.differences(lasting()) == []
+
+
+def test_what_was_set_once_before_is_no_change_and_is_put_back() -> None:
+    subject = Subject("cpu")
+    context = Context(subject, plan_op(subject, "add")[0], subject.metadata("add"), 0)
+    os.environ["CONFORMANCE_ONCE"] = "1"
+    with leaves_nothing(context, "two calls"):
+        pass
+    assert "CONFORMANCE_ONCE" not in os.environ
+    with (
+        pytest.raises(Failure, match="one of two calls changes the environment: CONFORMANCE_ONCE"),
+        leaves_nothing(context, "two calls"),
+    ):
+        os.environ["CONFORMANCE_ONCE"] = "1"
+    assert "CONFORMANCE_ONCE" not in os.environ
+
+
+def test_only_what_grows_twice_stays_open() -> None:
+    subject = Subject("cpu")
+    context = Context(subject, plan_op(subject, "add")[0], subject.metadata("add"), 0)
+    with contextlib.ExitStack() as opened:
+        first = [True]
+
+        def once() -> None:
+            if first:
+                first.clear()
+                another()
+
+        def another() -> None:
+            opened.enter_context(open(os.devnull))
+
+        leaves_nothing_twice(context, once, "calls")
+        assert not first
+        with pytest.raises(Failure, match="calls leave more behind each time: the number of open"):
+            leaves_nothing_twice(context, another, "calls")
 
 
 def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..growth import Filling, Growth, growths
 from ..interleaving import interleaved, kernel_folders
 from ..subject import numpy_dtype
 from . import check
+from .left_behind import leaves_nothing, leaves_nothing_twice, silent
 from .state import few_samples, plan
 from .values import decomposes, in_domain
 
@@ -71,10 +73,7 @@ def calls(context: Context) -> None:
     samples += [s for s, t in zip(other, samples, strict=False) if elements(s) == elements(t)]
     if in_domain(context.op, "special", "contiguous") and not context.op.values:
         alike = few_samples(context, 1, seed=(context.case.seed + 78) % 2**32)[0]
-        for turned in map(context.placed, _mingled(samples[0], alike)):
-            with contextlib.suppress(CoreDispatchError):  # elements may depend on each other
-                context.call(context.subject.tensors(turned))
-                samples.append(turned)
+        samples += _taken(context, _mingled(samples[0], alike))
     samples += _other_way_round(context)
     tensors = [context.subject.tensors(s) for s in samples]
     inputs = [[*map(context.subject.array, sample_tensors(ts))] for ts in tensors]
@@ -85,16 +84,7 @@ def calls(context: Context) -> None:
         context.close(result, sample)
         first.append(_arrays(context, result))
     kept: list[tuple[int, Any]] = []
-    start = time.process_time()
-    neighbour = cd.ones(7, device=context.subject.device)
-    order = np.random.default_rng(context.case.seed).integers(0, len(samples), CALLS)
-    for number in range(CALLS):
-        which = int(order[number])
-        kept.append((which, context.op(*tensors[which].args, **tensors[which].kwargs)))
-        if number % 64 == 0:
-            neighbour = neighbour.mul(1.0).add(0.0)
-            if number >= LEAST_CALLS and time.process_time() - start > PATIENCE:
-                break
+    leaves_nothing_twice(context, partial(_thousand, context, tensors, kept), "many calls")
     for which, given in enumerate(tensors):
         context.sample = samples[which]
         now = [context.subject.array(t) for t in sample_tensors(given)]
@@ -105,8 +95,24 @@ def calls(context: Context) -> None:
         _as_first(context, _arrays(context, result), first[which], f"call {number + 2}", result)
     context.found["calls"] = len(kept)
     del kept
-    _short_lived(context, other)
+    with leaves_nothing(context, "the calls whose operands die at once"):
+        _short_lived(context, other)
     _large_calls(context)
+
+
+def _thousand(context: Context, tensors: list[Any], kept: list[tuple[int, Any]]) -> None:
+    """A thousand calls by turns, or as many as patience lasts; results go into ``kept``."""
+    start = time.process_time()
+    neighbour = cd.ones(7, device=context.subject.device)
+    order = np.random.default_rng(context.case.seed).integers(0, len(tensors), CALLS)
+    for number in range(CALLS):
+        which = int(order[number])
+        kept.append((which, context.op(*tensors[which].args, **tensors[which].kwargs)))
+        if number % 64 == 0:
+            neighbour = neighbour.mul(1.0).add(0.0)
+            if number >= LEAST_CALLS and time.process_time() - start > PATIENCE:
+                break
+    context.subject.synchronize()  # a device that computes later leaves behind then
 
 
 def _short_lived(context: Context, samples: list[Any]) -> None:
@@ -117,7 +123,8 @@ def _short_lived(context: Context, samples: list[Any]) -> None:
     """
     sample = samples[0]
     alike = few_samples(context, 1, seed=(context.case.seed + 79) % 2**32)[0]
-    several = [sample, *_mingled(sample, alike), *_mingled(sample, alike, 1)]
+    several = [sample]
+    several += _taken(context, [*_mingled(sample, alike), *_mingled(sample, alike, 1)])
     if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
         several = [sample, *samples[1:]]  # elements may depend on each other
     first: list[Any] = []
@@ -139,6 +146,20 @@ def _short_lived(context: Context, samples: list[Any]) -> None:
         else:
             _as_first(context, now, first[which], "operands in old places", result)
         del tensors, result, now
+
+
+def _taken(context: Context, samples: list[Any]) -> list[Any]:
+    """Those of the samples that the operator takes, in memory.
+
+    Elements may depend on each other, as those of a sequence and what sorts it: then the operator
+    or its reference refuses a mixture.
+    """
+    found = []
+    for sample in map(context.placed, samples):
+        with contextlib.suppress(CoreDispatchError, ValueError):
+            context.close(context.call(context.subject.tensors(sample)), sample)
+            found.append(sample)
+    return found
 
 
 def _other_way_round(context: Context) -> list[Any]:
@@ -203,19 +224,22 @@ def _large_calls(context: Context) -> None:
     for samples in _large_samples(context, (1, 2, 3)):
         kept = []
         given = [context.subject.tensors(context.placed(sample)) for sample in samples]
-        for turn, (sample, tensors) in itertools.product(range(LARGE_KEPT), zip(samples, given)):
-            context.sample = sample
-            before = snapshot(context, tensors) if turn == 0 else None
-            result = context.call(tensors)
-            if before is not None:
-                context.unchanged(before, tensors)
-            kept.append((result, [np.array(a) for a in _arrays(context, result)]))
+        turns = itertools.product(range(LARGE_KEPT), zip(samples, given, strict=True))
+        with silent(context, "the large calls"):
+            for turn, (sample, tensors) in turns:
+                context.sample = sample
+                before = snapshot(context, tensors) if turn == 0 else None
+                result = context.call(tensors)
+                if before is not None:
+                    context.unchanged(before, tensors)
+                kept.append((result, [np.array(a) for a in _arrays(context, result)]))
         for number, (result, first) in enumerate(kept):
             same = all(_equal(a, b) for a, b in zip(_arrays(context, result), first, strict=True))
             context.expect(same, f"the result of large call {number + 1} changed with a later one")
         kept.clear()
         del result  # without strided views, what has a live view cannot be written
-        _parts_kept(context, samples, given)
+        with leaves_nothing(context, "the large calls"):
+            _parts_kept(context, samples, given)
         _rewritten(context, tensors, samples[-1], samples[0])
 
 
@@ -352,6 +376,7 @@ def _together(
 ) -> None:
     """Each call in a thread of its own, ``turns`` times; the first of them start together."""
     found: list[Any] = [None] * len(work)
+    raised: dict[int, BaseException] = {}
     start = threading.Barrier(len(work))
 
     def run(number: int) -> None:
@@ -366,25 +391,32 @@ def _together(
                     elif time.monotonic() > until:
                         break
                     results.append(context.op(*tensors.args, **tensors.kwargs))
-        except BaseException:
+        except threading.BrokenBarrierError:
+            return  # another one raised
+        except BaseException as error:
+            raised[number] = error
             start.abort()  # the others wait for nobody
-            raise
+            return
         found[number] = results
 
     workers = [threading.Thread(target=run, args=(i,)) for i in range(len(work))]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        sys.setswitchinterval(interval)
+    with leaves_nothing(context, "the calls of several threads"):
+        sys.setswitchinterval(1e-5)
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        finally:
+            sys.setswitchinterval(interval)
+    for number, error in raised.items():
+        context.sample = work[number][0]
+        context.expect(False, f"thread {number} raised {type(error).__name__}: {error}")
     for number, results in enumerate(found):
         sample, _, wanted = work[number]
         context.sample = sample
-        context.expect(results is not None, f"thread {number} raised")
+        context.expect(results is not None, f"thread {number} did not end")
         for result in results:
             said = f"thread {number} of {len(work)}"
             _as_first(context, _arrays(context, result), wanted, said, result)

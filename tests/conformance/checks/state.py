@@ -36,10 +36,9 @@ from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import named
 from ..variations import with_argument
 from . import check
+from .left_behind import SETTLES
 from .values import choose_dtypes, in_domain
 
-#: seconds that a backend's own threads may need to end what they began
-SETTLES = 0.5
 #: further calls with operands of their own, of which one may be kept
 RARELY = 60
 

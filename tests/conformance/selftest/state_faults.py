@@ -315,6 +315,23 @@ class LeavesFilesOpen(Counting):
             os.close(descriptor)
 
 
+class LeavesAFileInAWhile(Counting):
+    """Every 400th call opens a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[int] = []
+
+    def answer(self, correct: Any, raws: Any) -> Any:
+        if self.calls % 400 == 0:
+            self.files.append(os.open(os.devnull, os.O_RDONLY))
+        return correct(*raws)
+
+    def __del__(self) -> None:
+        for descriptor in self.files:
+            os.close(descriptor)
+
+
 class LeavesThreads(Counting):
     """The pool of the first call never ends."""
 
@@ -335,13 +352,20 @@ class WritesToItsInput(Counting):
         return result
 
 
-def leaving(change: Callable[[], Any], every: int = 1) -> type[Counting]:
-    """A kernel that changes something of the process beside computing."""
+def leaving(
+    change: Callable[[], Any], every: int = 1, least: int = 0, elsewhere: bool = False
+) -> type[Counting]:
+    """A kernel that changes something of the process beside computing.
+
+    In one of ``every`` calls, of results of ``least`` elements, or in threads other than the first.
+    """
 
     class Leaving(Counting):
         def answer(self, correct: Any, raws: Any) -> Any:
             result = correct(*raws)
-            if self.calls % every == 0:
+            main = threading.current_thread() is threading.main_thread()
+            large = least == 0 or sum(a.size for a in outputs_of(result)) >= least
+            if self.calls % every == 0 and large and not (elsewhere and main):
                 change()
             return result
 
@@ -503,6 +527,25 @@ STATES: dict[str, tuple[Any, dict[str, Any]]] = {
     "it writes to the descriptor of errors": (
         leaving(lambda: os.write(2, b"kernel\n")), _fact("linear", "print")),
     "it prints once in a while": (leaving(lambda: print("kernel"), 90), _fact("prod", "print")),
+    "it prints every 500th call": (
+        leaving(lambda: print("kernel"), 500), _fact("mul", "many calls prints")),
+    "it prints every 1000th call": (
+        leaving(lambda: print("kernel"), 1000), _fact("sqrt", "many calls prints")),
+    "it prints of large results": (
+        leaving(lambda: os.write(2, b"kernel\n"), least=5000),
+        _fact("add", "large calls prints")),
+    "it prints in other threads": (
+        leaving(lambda: print("kernel"), elsewhere=True), _fact("exp", "several threads prints")),
+    "the environment every 700th call": (
+        leaving(_environment, 700), _fact("cos", "many calls changes the environment")),
+    "the environment of large results": (
+        leaving(_environment, least=5000), _fact("sub", "large calls changes the environment")),
+    "the default dtype in other threads": (
+        leaving(_default_dtype, elsewhere=True), _fact("neg", "threads changes the default")),
+    "NumPy's generator every 600th call": (
+        leaving(_numpy_generator, 600), _fact("abs", "many calls changes.*generator")),
+    "a file stays open every 400th call": (
+        LeavesAFileInAWhile, _fact("tanh", "many calls leave more.*files")),
     "a call for every element": (_rows_in_python, _fact("trunc", "suspicious.*Python")),
     "a loop over the elements": (_line_by_line, _fact("cos", "suspicious.*Python")),
     "everything three hundred times": (SixtyTimesSlower, _fact("atan", "suspicious.*neighbours")),
