@@ -12,6 +12,7 @@ from coredispatch.registry.around import (
     fallback,
     loader,
     out_arguments,
+    raw_values,
     slow_path,
 )
 from coredispatch.registry.around.explain import Explanation, explain, explain_keys
@@ -89,6 +90,7 @@ HOOKS.load_plugins = loader.load_plugins
 HOOKS.fallback_target = fallback.target
 HOOKS.promoted = slow_path.promoted
 HOOKS.number = slow_path.number
+HOOKS.call_raw = raw_values.call_raw
 HOOKS.scalar = slow_path.scalar
 HOOKS.fitted = slow_path.fitted
 HOOKS.check_inplace = slow_path.check_inplace

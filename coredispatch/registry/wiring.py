@@ -68,6 +68,8 @@ class Hooks:
         self.promoted: Callable[..., list[Any]] = call
         # (entry, position, number, dtype computed in) -> what the kernel sees  [around.slow_path]
         self.number: Callable[..., Any] = call
+        # (operator, backend, raw arguments...) -> raw result  [around.raw_values]
+        self.call_raw: Callable[..., Any] = call
         # (entry, position, argument) -> Python scalar  [around.slow_path]
         self.scalar: Callable[..., Any] = call
         # (dispatcher, position, args) -> number to be stored, or raises  [around.slow_path]

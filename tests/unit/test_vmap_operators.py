@@ -32,6 +32,7 @@ CONDITIONAL = {
     "rnn_relu_packed",
     "rnn_tanh_packed",
     "repeat_interleave",
+    "grouped_products",
 }
 
 

@@ -342,7 +342,7 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     return prelu_kernel(self, weight)
 
 
-@composite(**backward_metadata())
+@composite(takes="float", **backward_metadata())
 def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
     """:func:`prelu` of a ``weight`` that broadcasts."""
     self, weight = common(promote, self, weight)
@@ -350,9 +350,10 @@ def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
 
 
 @composite(
+    takes="float",
     **backward_metadata(
         lambda make: (Sample(make(s), make(s), make(s)) for s in ((), (17,), (3, 5)))
-    )
+    ),
 )
 def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> Tensor:
     """``grad_output`` where ``self > 0``, else ``weight * grad_output``."""

@@ -14,6 +14,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.model.errors import DTypeError
 
 _METADATA: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
 _SIZES = ((5,), (3, 5), (), (0, 2), (257,))
@@ -116,6 +117,8 @@ def unscale_each(tensors: list[Tensor], found_inf: Tensor, inv_scale: Tensor | S
     ``found_inf`` has no dimensions; it stays as it is where all are finite. ``inv_scale`` is a
     number or a tensor without dimensions. Micikevicius et al., Mixed Precision Training, 2018.
     """
+    if not found_inf.dtype.is_floating_point:
+        raise DTypeError(f"found_inf is {found_inf.dtype.name}", fix="use found_inf.float()")
     if not tensors:
         return
     finite: Any = [x.isfinite().all() for x in tensors]

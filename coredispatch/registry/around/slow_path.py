@@ -24,7 +24,6 @@ from coredispatch.registry.around.checks import (
     shown,
 )
 from coredispatch.registry.around.devices import backend_of_device, mixed, reads_anywhere
-from coredispatch.registry.around.raw_values import call_raw
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
@@ -365,7 +364,7 @@ class OutputWrapper:
             size = getattr(raw, "size", 0)
             if type(size) is int and size >= (_FEW if dtype is bfloat16 else _MANY):
                 if dtype.itemsize == 2 or getattr(raw.dtype, "itemsize", 0) == 2:
-                    return call_raw("to_dtype", backend.name, raw, dtype)
+                    return HOOKS.call_raw("to_dtype", backend.name, raw, dtype)
             return fn(raw, dtype)
 
         return cast, context

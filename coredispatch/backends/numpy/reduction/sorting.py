@@ -9,6 +9,7 @@ values' order and indices at once. Measured on 1e6 float32: 12 ms against 95 ms 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from math import isfinite
 from typing import Any
@@ -256,7 +257,7 @@ def bincount(x: np.ndarray, weights: Any, minlength: Any) -> Any:
     """
     if x.ndim != 1 or x.dtype.kind not in "iu" or x.dtype == np.uint64:
         return NotImplemented
-    if type(minlength) is not int or minlength < 0:
+    if type(minlength) is not int or not 0 <= minlength <= sys.maxsize:
         return NotImplemented
     if weights is None:
         try:

@@ -141,7 +141,10 @@ def clip_each(tensors: Any, norm: Any, max_norm: float) -> Any:
 
 def unscale_each(tensors: Any, found_inf: Any, inv_scale: Any) -> Any:
     """Each tensor times a number, and whether all of them were finite before."""
-    inverse = float(inv_scale.item() if isinstance(inv_scale, np.ndarray) else inv_scale)
+    inverse = inv_scale.item() if isinstance(inv_scale, np.ndarray) else inv_scale
+    if isinstance(inverse, complex):
+        return NotImplemented
+    inverse = float(inverse)
     flags = np.zeros(len(tensors))
     columns = (list(tensors), flags, inverse)
     if not accepts(columns, 1):
