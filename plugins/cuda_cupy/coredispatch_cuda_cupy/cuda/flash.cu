@@ -1,44 +1,18 @@
 // Attention of 16-bit elements on tensor cores, without a matrix of all queries and keys (Dao, 2023,
 // "FlashAttention-2"). A block has four warps with 16 rows each, and goes through tiles of the other
 // operand in shared memory. Rows are those of all queries that share a head of keys. Depth and
-// columns are at most D; what is missing is 0.
-//
-// Lane 4 * g + t of a warp holds of a 16 x 16 operand the words (two elements) of rows g and g + 8 at
-// columns 2t and 2t + 8; of a 16 x 8 operand rows 2t and 2t + 8 of column g; of a 16 x 8 result
-// columns 2t and 2t + 1 of rows g and g + 8.
-
-typedef unsigned int Word;
-
-// Which of the two 16-bit types E is.
-template <typename X> struct Kind { char size[2]; };
-template <> struct Kind<Half> { char size[1]; };
+// columns are at most D; what is missing is 0. Behind tensor_cores.cu, which says what lanes hold.
 
 __device__ inline Word packed(float low, float high) {
 #ifdef __CUDACC__
     Word word;
-    if (sizeof(Kind<E>) == 1)
+    if (IsHalf<E>::value)
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     else
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
 #else
     return Narrowed<E>::of(low).bits | (Word)Narrowed<E>::of(high).bits << 16;
-#endif
-}
-__device__ inline void multiply(float (&c)[4], const Word (&a)[4], Word b0, Word b1) {
-#ifdef __CUDACC__
-    if (sizeof(Kind<E>) == 1)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    multiply_on_host(c, a, b0, b1, [](unsigned short bits) { return widened(E{bits}); });
 #endif
 }
 
@@ -129,7 +103,7 @@ __device__ inline void product(
     for (int k = 0; k < D / 16; k++) {
         Word low, high;
         words_of(low, high, tile, row, 16 * k);
-        multiply(c, a[k], low, high);
+        multiply<E>(c, a[k], low, high);
     }
 }
 // sums += the 16 x COUNT operand `a` times the transpose of a turned tile.
@@ -142,7 +116,7 @@ __device__ inline void accumulate(
         for (int k = 0; k < COUNT / 16; k++) {
             Word low, high;
             words_of(low, high, turned, 8 * n, 16 * k);
-            multiply(sums[n], a[k], low, high);
+            multiply<E>(sums[n], a[k], low, high);
         }
 }
 // Two results of 16 x 8 beside each other are an operand.

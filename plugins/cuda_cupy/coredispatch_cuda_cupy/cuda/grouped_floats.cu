@@ -1,34 +1,12 @@
-// Products of groups of matrices of floats, wherever their elements lie. Behind groups.cu.
+// Products of groups of matrices of floats, wherever their elements lie. Behind groups.cu and
+// tensor_cores.cu.
 //
 // A block of four warps makes 64 x 64 elements. Of 16-bit elements a warp makes 16 rows on tensor
-// cores, see flash.cu for how lanes hold operands; of others each thread makes 8 x 4.
-
-typedef unsigned int Word;
+// cores, see tensor_cores.cu for how lanes hold operands; of others each thread makes 8 x 4.
 
 constexpr int DEPTH = 32, LANES = 128;
 // Between rows in shared memory: words for tensor cores, else no two rows of a warp in one bank.
 constexpr int PITCH = sizeof(E) == 2 ? DEPTH + 8 : DEPTH + 1;
-
-template <typename X> struct IsHalf { static constexpr bool value = false; };
-template <> struct IsHalf<Half> { static constexpr bool value = true; };
-
-template <typename X>
-__device__ inline void multiply(float (&c)[4], const Word (&a)[4], Word b0, Word b1) {
-#ifdef __CUDACC__
-    if (IsHalf<X>::value)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    multiply_on_host(c, a, b0, b1, [](unsigned short bits) { return widened(X{bits}); });
-#endif
-}
 
 // The sums of a thread, and where they belong in the tile.
 template <typename X, int BYTES = sizeof(X)> struct Sums {

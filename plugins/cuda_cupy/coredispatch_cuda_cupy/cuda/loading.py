@@ -33,8 +33,9 @@ _TYPES = {
 }
 #: texts that another one stands behind
 _BEHIND = {
+    "flash": ("tensor_cores",),
     "grouped": ("eight_bits", "groups"),
-    "grouped_floats": ("groups",),
+    "grouped_floats": ("groups", "tensor_cores"),
     "optim_steps": ("parts",),
     "tensor_lists": ("parts",),
 }
