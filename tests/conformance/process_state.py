@@ -82,6 +82,46 @@ def _threads() -> Any:
     return cd.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
 
 
+class _Counts(dict[str, int]):
+    """Threads by the file of a library; equal where those are that both know."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, dict)
+        return all(other.get(file, count) == count for file, count in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+#: what reads the threads of libraries, by how many modules there were: imports bring more of them
+_controllers: dict[int, Any] = {}
+
+
+def _libraries() -> list[Any]:
+    """Each BLAS and OpenMP of the process, where threadpoolctl is installed."""
+    loaded = len(sys.modules)
+    if loaded not in _controllers:
+        try:
+            import threadpoolctl
+        except ImportError:
+            return []
+        _controllers.clear()
+        _controllers[len(sys.modules)] = threadpoolctl.ThreadpoolController()
+    return list(_controllers.values())[0].lib_controllers  # type: ignore[no-any-return]
+
+
+def _library_threads() -> _Counts:
+    return _Counts({each.filepath: each.num_threads for each in _libraries()})
+
+
+def _set_library_threads(kept: dict[str, int]) -> None:
+    for each in _libraries():
+        if kept.get(each.filepath, each.num_threads) != each.num_threads:
+            each.set_num_threads(kept[each.filepath])
+
+
 def _rounding() -> Any:
     """Whether subnormal numbers are computed, and how halves are rounded."""
     one, tiny = np.float64(1.0), np.float64(5e-324)
@@ -114,6 +154,7 @@ _LASTING: dict[str, _Look] = {
     ),
     "signal handlers": (_signals, _restore_signals),
     "the number of threads of a call": (_threads, lambda kept: cd.set_num_threads(kept[0])),
+    "the number of threads of a library": (_library_threads, _set_library_threads),
     "hooks of the interpreter": (_hooks, _restore_hooks),
     "the search path": (lambda: [*sys.path], lambda kept: sys.path.__setitem__(slice(None), kept)),
     "the collector of garbage": (gc.isenabled, _set_collector),
@@ -209,6 +250,7 @@ _UNUSUAL: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], A
     (_signals, _handle, _restore_signals),
     (_numeric, _other_locale, lambda kept: locale.setlocale(locale.LC_NUMERIC, kept)),
     (cd.get_num_threads, lambda kept: cd.set_num_threads(kept + 1), cd.set_num_threads),
+    (_library_threads, _nothing, _set_library_threads),  # which the one before sets as well
     (gc.isenabled, lambda kept: _set_collector(not kept), _set_collector),
     (cd.get_default_dtype, lambda kept: cd.set_default_dtype(cd.float64), cd.set_default_dtype),
     (cd.is_grad_enabled, lambda kept: _set_gradients(not kept), _set_gradients),

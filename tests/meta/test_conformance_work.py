@@ -52,6 +52,7 @@ CAUGHT = (
     "operands in a variable of the module (matmul)",
     "the operands of the last call stay alive (sub)",
     "the environment (eq)",
+    "the threads of BLAS (bmm)",
     "it prints (bmm)",
     "it prints every 500th call (mul)",
     "it prints in other threads (exp)",

@@ -380,6 +380,13 @@ def _threads() -> None:
     cd.set_num_threads(cd.get_num_threads() + 1)
 
 
+def _blas_threads() -> None:
+    import threadpoolctl  # as a kernel does that wants a product for itself
+
+    for each in threadpoolctl.ThreadpoolController().lib_controllers:
+        each.set_num_threads(each.num_threads + 1)
+
+
 def _locale() -> None:
     locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
 
@@ -511,6 +518,7 @@ STATES: dict[str, tuple[Any, dict[str, Any]]] = {
     "the locale": (leaving(_locale), _fact("lt", "locale")),
     "signal handlers": (leaving(_signals), _fact("gt", "signal")),
     "the number of threads": (leaving(_threads), _fact("mm", "threads")),
+    "the threads of BLAS": (leaving(_blas_threads), _fact("bmm", "threads of a library")),
     "hooks of the interpreter": (leaving(_handlers), _fact("le", "hook")),
     "the search path": (leaving(_path), _fact("ge", "path")),
     "filters of warnings": (leaving(_filters), _fact("sin", "warning")),
