@@ -365,6 +365,10 @@ def embedding_bag(
             fix="use a 2-d input without offsets, or a 1-d input with offsets",
         )
     padding = _padding(padding_idx, weight.shape[0])
+    if _no_bags(offsets):  # no index is looked at then
+        input = input.narrow(0, 0, 0)
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.narrow(0, 0, 0)
     flat = input.reshape(-1)
     like = rows = embedding_lookup(flat, weight, padding, False, sparse)
     if per_sample_weights is not None:
@@ -381,6 +385,10 @@ def embedding_bag(
     if mode == "mean":
         total = total / bags.sizes(rows, kept)
     return narrow(total, like)
+
+
+def _no_bags(offsets: Tensor | None) -> bool:
+    return offsets is not None and not offsets.shape[0]
 
 
 class _Bags:
@@ -443,6 +451,8 @@ def _bag_weight_grad(
     padding_idx: int | None,
     sparse: bool,
 ) -> Tensor:
+    if _no_bags(offsets):
+        return lazy.zeros_like(weight)
     count = weight.shape[0]
     padding = _padding(padding_idx, count)
     flat, bags = input.reshape(-1), _Bags(input, offsets)
@@ -473,6 +483,8 @@ def _bag_share_grad(
     per_sample_weights: Tensor,
     padding_idx: int | None,
 ) -> Tensor:
+    if _no_bags(offsets):
+        return lazy.zeros_like(per_sample_weights)
     padding = _padding(padding_idx, weight.shape[0])
     flat = input.reshape(-1)
     each = wide(embedding_lookup(flat, weight, padding)) * _Bags(input, offsets).spread(wide(grad))

@@ -103,3 +103,21 @@ def test_large_ones_are_shared_among_threads(two_threads: None) -> None:
     table, index = rng.standard_normal((500, 64)), rng.integers(0, 500, (300, 40))
     got = KERNELS["embedding_bag"](index, table, None, "mean", None, None, False)
     np.testing.assert_allclose(got, table[index].mean(1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [0, 2, 5000])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "weighted"])
+def test_no_bags_have_no_rows(mode: str, count: int) -> None:
+    weight, index = cd.randn(50, 64, requires_grad=True), cd.randint(0, 50, (count,))
+    shares = cd.rand(count, requires_grad=True) if mode == "weighted" else None
+    out = cd.nn.functional.embedding_bag(
+        index,
+        weight,
+        cd.zeros(0, dtype=cd.int64),
+        mode="sum" if shares is not None else mode,
+        per_sample_weights=shares,
+    )
+    assert out.shape == (0, 64)
+    out.sum().backward()
+    assert weight.grad is not None and not weight.grad.any()
+    assert shares is None or (shares.grad is not None and shares.grad.shape == (count,))

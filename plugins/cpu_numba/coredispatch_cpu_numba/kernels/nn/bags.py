@@ -40,6 +40,8 @@ def embedding_bag(
         bags, length, starts = len(offsets), -1, offsets
     else:
         return NotImplemented
+    if not bags:
+        return NotImplemented
     padding = -1
     if padding_idx is not None:
         if not -n <= padding_idx < n:
