@@ -208,3 +208,27 @@ def test_a_compiled_function_is_compiled_as_it_is_asked_for_now() -> None:
     with pytest.raises(RuntimeError, match="there is no compiler 'nope'"):
         cd.compile(plain, backend="nope")
     assert plain(-cd.ones(2)).tolist() == [-1.0, -1.0]
+
+
+def test_what_each_node_gives_is_known_to_a_compiler() -> None:
+    """Of operators that write or give several values as well."""
+    net = cd.nn.Sequential(cd.nn.Linear(4, 4), cd.nn.BatchNorm1d(4), cd.nn.ReLU())
+    update, seen = cd.optim.SGD(net.parameters(), lr=0.1), []
+
+    def compiler(graph: Any, inputs: Any) -> None:
+        seen.extend(node for node in graph.nodes if node.op != "output")
+
+    def step(x: Any) -> Any:
+        update.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        update.step()
+        return loss
+
+    compiled = cd.compile(step, backend=compiler)
+    for _ in range(2):
+        compiled(cd.randn(8, 4))
+    assert not [node for node in seen if "value" not in node.meta]
+    values = {node.name: node.meta["value"] for node in seen}
+    assert [info.shape for info in values["batch_norm_train"]] == [(8, 4), (4,), (4,)]
+    assert values["lerp_"].shape == (4,) and values["add_"].dtype is cd.int64

@@ -288,8 +288,7 @@ class Recorder:
 
     def called(self, op: Any, args: tuple[Any, ...], out: Any) -> None:
         """An operator was called with these complete arguments."""
-        given, named = spelled(op, args)
-        given, named = self.argument(given), self.argument(named)
+        given, named = map(self.argument, spelled(op, args))
         if self.problem is not None:
             return
         if op.random:
@@ -298,6 +297,7 @@ class Recorder:
                 self.rewound()
                 return
         node = self.function(op, given, named)
+        node.meta["value"] = info_of(out)
         if op.schema.plain and op.name not in BY_GUARDS:  # `if x.equal(y)`: this answer holds
             if op.plugin.startswith("library "):
                 node.meta["open"] = True  # no compiler knows what it gives
