@@ -197,7 +197,7 @@ PASSES: dict[str, dict[str, Any]] = {
     "a write through a view is lost": _details(_lost_view_write, "functionalize|compiler|eager"),
     "a transposed view is written as it lies": _details(_write_to_a_copy, "functionalize|Error"),
     "a view is not taken anew after a write": _details(_stale_view, "functionalize"),
-    "a written tensor changes its dtype": _details(_promoted_write, "functionalize"),
+    "a written tensor changes its dtype": _details(_promoted_write, "functionalize|infer"),
     "writes do not come back": _details(_write_not_returned, "what is written|functionalize"),
     "two draws are one": _details(_random_numbers_once, "common nodes"),
     "a written value is taken for a constant": _details(_aliases_unseen, "common|folded"),
