@@ -47,7 +47,9 @@ def test_norms(dtype: Any, p: float, shape: list[int], keepdim: bool) -> None:
             want = size.max(dim or None, keepdims=keepdim)
         else:
             want = (size**p).sum(dim or None, keepdims=keepdim) ** (1 / p)
-        _near(got, want, dtype, 16)
+        # Sums of either order round once for each term; roundings of either sign grow as the root.
+        terms = x.size / want.size if dtype == np.float64 else 0
+        _near(got, want, dtype, 16 + terms**0.5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -66,11 +66,14 @@ _log_rows = Loop("reduction.log_sums", "rows", _LOG_SPLIT)
 _log_columns = Loop("reduction.log_sums", "columns", _LOG_SPLIT)
 
 
+def _spans(self: np.ndarray, dim: int) -> tuple[int, int, int] | None:
+    """The array as outer, scanned and inner elements; None for what the loops do not take."""
+    return along(self.shape, dim) if self.ndim and is_dense(self, 1) else None
+
+
 def logcumsumexp(self: np.ndarray, dim: int) -> Any:
     """Running logarithms of sums of exponentials."""
-    if not is_dense(self, 1) or not self.ndim:
-        return NotImplemented
-    spans = along(self.shape, dim)
+    spans = _spans(self, dim)
     if spans is None:
         return NotImplemented
     outer, n, inner = spans
@@ -89,9 +92,7 @@ _running = Loop("reduction.scans", "running", _SPLIT)
 
 def _extreme(name: str, upward: int) -> Callable[..., Any]:
     def kernel(self: np.ndarray, dim: int) -> Any:
-        if not is_dense(self, 1) or not self.ndim:
-            return NotImplemented
-        spans = along(self.shape, dim)
+        spans = _spans(self, dim)
         if spans is None:
             return NotImplemented
         outer, n, inner = spans
