@@ -235,15 +235,19 @@ def _expect_moves(
     size = float(np.sqrt(sum((t * t).sum() for t in terms)))
     if not np.isfinite(wanted) or size == 0:
         return
+    at_rest = _weighed(context, call, incoming, values, directions, 0.0)
     errors = []
     for step in (1e-5, 1e-6, 1e-7):  # a kink may lie within one of them
-        ends = [
+        after, before = (
             _weighed(context, call, incoming, values, directions, side * step)
             for side in (1.0, -1.0)
-        ]
-        noise = 1e-15 * (abs(ends[0]) + abs(ends[1])) / step
-        found = (ends[0] - ends[1]) / (2 * step)
-        errors.append(abs(found - wanted) / (1e-3 * size + 1e-4 * abs(wanted) + 100 * noise))
+        )
+        noise = 1e-15 * (abs(after) + abs(before)) / step
+        found = (after - before) / (2 * step)
+        # Two numbers closer than any step change places on one side alone.
+        for slope in (found, (after - at_rest) / step, (at_rest - before) / step):
+            bound = 1e-3 * size + 1e-4 * abs(wanted) + 200 * noise
+            errors.append(abs(slope - wanted) / bound)
     if not np.isfinite(errors).any():
         return
     context.expect(
