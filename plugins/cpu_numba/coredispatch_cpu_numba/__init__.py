@@ -91,12 +91,14 @@ def coredispatch_info() -> dict[str, Any]:
         return {"kernels": 0, "problem": _HINT}
     from importlib.metadata import version
 
+    from . import blas
     from .kernels import MODULES
 
     details: dict[str, Any] = {
         "kernels": sum(len(module.KERNELS) for module in MODULES),
         "numba": version("numba"),
         "threads": get_num_threads(),
+        "products": blas.describe(),
         "imported": "numba" in sys.modules,
     }
     if details["imported"]:

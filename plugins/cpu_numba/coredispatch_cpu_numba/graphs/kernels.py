@@ -18,7 +18,7 @@ from ..arrays import FLOATS
 from ..entries import Loop
 from ..kernels.conv import dense, depthwise, general
 from ..kernels.conv.plans import Convolution, forward_plan, weight_grad_plan
-from ..kernels.linalg import products
+from ..kernels.linalg import library_products, products
 from .calls import complete
 from .compiling import address_of_text
 from .layout import Unfit
@@ -224,13 +224,13 @@ class KernelSteps(Memory):
         return out
 
     def multiply(self, node: Any, arrays: list[np.ndarray]) -> bool:
-        """A product of matrices that are worth packing, where BLAS is the slower one."""
-        form = products.KERNELS.get(node.target.name)
-        if form is None:
+        """A product of matrices by the user's BLAS, or packed, where NumPy's is the slower one."""
+        by = library_products if library_products.KERNELS else products
+        if node.target.name not in by.KERNELS:
             return False
         self.taken = 0
         make = lambda shape, dtype: self.made(node).reshape(shape)  # noqa: E731
-        multiply = partial(products.multiply, make=make, run=self.run, empty=self.room)
+        multiply = partial(by.multiply, make=make, run=self.run, empty=self.room)
         forms = products.forms_over(multiply)
         bias = [None] if node.target.name == "linear" else []
         return forms[node.target.name](*arrays, *bias) is not NotImplemented

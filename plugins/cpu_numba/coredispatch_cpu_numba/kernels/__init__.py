@@ -41,7 +41,12 @@ from coredispatch_cpu_numba.kernels.elementwise import (
 )
 from coredispatch_cpu_numba.kernels.elementwise import strided as strided_pointwise
 from coredispatch_cpu_numba.kernels.indexing import gather_scatter, writes
-from coredispatch_cpu_numba.kernels.linalg import distances, products, products_bfloat16
+from coredispatch_cpu_numba.kernels.linalg import (
+    distances,
+    library_products,
+    products,
+    products_bfloat16,
+)
 from coredispatch_cpu_numba.kernels.loss import classification, ctc, regression
 from coredispatch_cpu_numba.kernels.nn import (
     attention,
@@ -99,6 +104,7 @@ MODULES = (
     recurrent,
     distances,
     products,
+    library_products,
     products_bfloat16,
     requantized,
     quantizing,
