@@ -5,3 +5,7 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.cpu import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import memory as memory

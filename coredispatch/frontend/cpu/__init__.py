@@ -6,6 +6,15 @@ import contextlib
 from typing import Any
 
 from coredispatch.frontend.cpu import amp as amp
+from coredispatch.frontend.cpu.memory import (
+    empty_cache,
+    get_cache_cap,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    set_cache_cap,
+)
 from coredispatch.registry.model.device import Device
 
 __all__ = [
@@ -15,8 +24,15 @@ __all__ = [
     "current_device",
     "current_stream",
     "device_count",
+    "empty_cache",
+    "get_cache_cap",
     "is_available",
     "is_initialized",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "set_cache_cap",
     "set_device",
     "stream",
     "synchronize",

@@ -1,0 +1,142 @@
+"""``cd.cpu``: what the heap holds and keeps, and how it is asked to give it back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch.backends.numpy import heap
+
+pytestmark = pytest.mark.skipif(heap.state() is None, reason="the C library keeps no statistics")
+
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    before = cd.cpu.get_cache_cap()
+    yield
+    heap.keep(256 * MB if before is None else before)
+
+
+def stats(name: str) -> int:
+    found = cd.cpu.memory_stats()[f"{name}_bytes.current"]
+    assert found is not None
+    return found
+
+
+def test_arrays_are_counted() -> None:
+    gc.collect()
+    before = cd.cpu.memory_allocated()
+    x = cd.zeros(10 * MB // 4)
+    held = cd.cpu.memory_allocated()
+    assert 10 * MB <= held - before < 11 * MB
+    assert cd.cpu.memory_reserved() >= held
+    del x
+    assert cd.cpu.memory_allocated() - before < MB
+
+
+def test_what_is_freed_is_kept_up_to_the_cap_and_given_back_when_asked() -> None:
+    cd.cpu.set_cache_cap(64 * MB)
+    assert cd.cpu.get_cache_cap() == 64 * MB
+    assert cd.cpu.memory_stats()["cached_bytes.cap"] == 64 * MB
+    x = cd.ones(16 * MB // 4)
+    del x
+    gc.collect()
+    kept = stats("cached")
+    assert kept >= 15 * MB
+    y = cd.ones(16 * MB // 4)  # the same memory again
+    assert stats("cached") <= kept - 15 * MB
+    del y
+    before = resident()
+    cd.cpu.empty_cache()
+    assert resident() <= before - 15 * MB
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_nothing_is_kept_under_a_cap_of_0() -> None:
+    cd.cpu.set_cache_cap(0)
+    x = cd.ones(16 * MB // 4)
+    assert stats("mapped") >= 16 * MB
+    del x
+    assert stats("mapped") < 16 * MB
+
+
+def test_views_and_exports_outlive_what_they_are_views_of() -> None:
+    x = cd.arange(4 * MB)
+    row, array = x[-5:], np.from_dlpack(x[:5])
+    del x
+    cd.cpu.empty_cache()
+    others = [cd.full((4 * MB,), -1) for _ in range(3)]  # would take the memory, were it free
+    assert row.tolist() == list(range(4 * MB - 5, 4 * MB))
+    assert array.tolist() == [0, 1, 2, 3, 4]
+    assert len(others) == 3
+
+
+def test_threads_free_what_others_made() -> None:
+    made: list[Any] = [cd.full((MB,), float(k)) for k in range(8)]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            made[k] = cd.full((MB,), float(k)) + 1
+            cd.cpu.empty_cache()
+            if made[k].min().item() != k + 1:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_summary_names_everything() -> None:
+    summary = cd.cpu.memory_summary()
+    for name in cd.cpu.memory_stats():
+        assert name in summary
+    peak = cd.cpu.memory_stats()["resident_bytes.peak"]
+    assert peak is not None
+    assert peak >= resident()
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, "64"])
+def test_what_is_no_size_is_refused(size: Any) -> None:
+    before = cd.cpu.get_cache_cap()
+    with pytest.raises(cd.CoreDispatchError, match=r"cpu\.set_cache_cap: size .* got"):
+        cd.cpu.set_cache_cap(size)
+    assert cd.cpu.get_cache_cap() == before
+
+
+def test_another_c_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "_glibc", lambda: None)
+    cd.cpu.empty_cache()
+    for ask in (cd.cpu.memory_stats, cd.cpu.memory_allocated, lambda: cd.cpu.set_cache_cap(1)):
+        with pytest.raises(cd.CoreDispatchError, match="C library"):
+            ask()
+
+
+def test_a_users_own_setting_wins() -> None:
+    program = "import coredispatch as cd; cd.randn(3); print(cd.cpu.get_cache_cap())"
+    for given, wanted in (
+        ({}, ("None", "268435456")),
+        ({"MALLOC_TRIM_THRESHOLD_": "1"}, ("None",)),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | given, capture_output=True, text=True
+        )
+        assert done.stdout.strip() in wanted, done.stderr
