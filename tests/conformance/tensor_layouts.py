@@ -6,17 +6,22 @@ its authors know to ask stands in their plugin's ``coredispatch_conformance`` ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+import coredispatch as cd
 from coredispatch.plugin import Layout, Sample
 from coredispatch.plugin import samples as sampling
 from coredispatch.registry import TABLE, CoreDispatchError, plugins
 
 __all__ = [
     "conversions",
+    "copies",
     "dense",
     "extras",
     "in_layouts",
@@ -79,6 +84,16 @@ def dense(tensor: Any) -> Any:
             fix="give the Layout a to_dense=",
         )
     return layout.to_dense(tensor)
+
+
+def copies(tensor: Any) -> Iterator[tuple[str, Any]]:
+    """A tensor by way of a file, a pickle and a deep copy, and what each is called."""
+    file = io.BytesIO()
+    cd.save(tensor, file)
+    file.seek(0)
+    yield "what is loaded", cd.load(file)
+    yield "a pickle", pickle.loads(pickle.dumps(tensor))
+    yield "a deep copy", copy.deepcopy(tensor)
 
 
 def in_layouts(sample: Any) -> set[str]:

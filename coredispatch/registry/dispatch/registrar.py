@@ -13,6 +13,7 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE, Snapshot, Table
 from coredispatch.registry.model.backend import (
     KEPT,
+    TAKEN,
     Backend,
     ContextKernel,
     Kernel,
@@ -71,6 +72,13 @@ class Registrar:
                 f"plugin {self.plugin!r}: layout {layout.name!r} has the data_type "
                 f"{layout.data_type!r}, which is not a class",
                 fix="pass the class of its raw data",
+            )
+        takes = layout.takes
+        if isinstance(takes, str) or not set(takes or ()) <= set(TAKEN):
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: takes={takes!r} of layout {layout.name!r} is not a tuple "
+                f"of some of {', '.join(map(repr, TAKEN))}",
+                fix="write takes=('unsorted', 'duplicates'), takes=() or leave it out",
             )
 
         def act(s: Snapshot) -> Snapshot:

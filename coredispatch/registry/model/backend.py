@@ -224,6 +224,11 @@ class Backend:
                 )
 
 
+#: what a layout may take of elements that are stored with their indices: in any order; a place
+#: several times, which then stands for the sum
+TAKEN = ("unsorted", "duplicates")
+
+
 @dataclass
 class Layout:
     """A layout key, above the backends: ``data_type`` is its raw class.
@@ -245,6 +250,9 @@ class Layout:
     #: them; from a move it gets the arrays of the backend that the tensor goes to.
     pack: Callable[[Any], dict[str, Any]] | None = None
     unpack: Callable[[dict[str, Any]], Any] | None = None
+    #: what ``unpack`` takes of elements that are stored with their indices, some of :data:`TAKEN`;
+    #: what is not named is refused. None: either may be, and what is taken is judged.
+    takes: tuple[str, ...] | None = None
     #: element types of its own, public as ``cd.NAME`` while the layout is loaded
     dtypes: tuple[DType, ...] = ()
     #: tensor of this layout -> the strided tensor it stands for, and a strided tensor -> one of

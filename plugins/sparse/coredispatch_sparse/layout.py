@@ -253,6 +253,7 @@ LAYOUT = Layout(
     describe=describe,
     pack=pack,
     unpack=unpack,
+    takes=(),  # as PyTorch's CSR: the columns of a row rise
     to_dense=csr_to_dense,
     from_dense=to_sparse_csr,
     dtypes_checked=("float32", "float64", "complex64", "bfloat16"),

@@ -22,7 +22,16 @@ from ..subject import numpy_dtype
 from ..tensor_layouts import conversions, dense, layouts, representable
 from .decompositions import disagreement, weighted_sum
 
-__all__ = ["gradient", "kernel", "mixed", "stored_zeros"]
+__all__ = [
+    "JUDGED",
+    "as_dense",
+    "calls",
+    "gradient",
+    "kernel",
+    "mixed",
+    "result_of",
+    "stored_zeros",
+]
 
 #: steps of a layout that rounds, as in QNNPACK's own tests for kernels
 KERNEL_STEPS = 0.6
@@ -60,7 +69,7 @@ def _paired(samples: Iterator[Any], rng: np.random.Generator) -> Iterator[Any]:
                 yield type(sample)(*args, **sample.kwargs)
 
 
-def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Samples with some of their arrays in the layout, one at a time and together, by every way."""
     rng = np.random.default_rng(context.case.seed + context.fresh)
     for form, sample in itertools.product(conversions(layout), [*_paired(context.samples(), rng)]):
@@ -74,11 +83,24 @@ def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, .
             for chosen in itertools.combinations(held, n):
                 args = [held[i] if i in chosen else a for i, a in enumerate(sample.args)]
                 yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
+                if n == 2 and layout.step is None:
+                    alike = _alike(*(held[i] for i in chosen))
+                    if alike is not None:
+                        args[chosen[1]] = alike
+                        yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
 
 
-def _result(context: Context, layout: Layout, sample: Any) -> Any:
-    """The result; None where the combination is refused, which it must be by name."""
-    tensors = context.subject.tensors(sample)
+def _alike(first: Any, second: Any) -> Any:
+    """The second array, zero where the first is and nowhere else; None for two shapes."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return None
+    filled = np.where(second != 0, second, first)
+    kept = np.where(first != 0, filled, np.zeros((), first.dtype))
+    return laid_out(kept, second.layout, second.form)
+
+
+def result_of(context: Context, layout: Layout, tensors: Any) -> Any:
+    """The result of a call; None where the combination is refused, which it must be by name."""
     taken = sum(fallback.report().values())
     try:
         result = context.call(tensors)
@@ -93,8 +115,8 @@ def _result(context: Context, layout: Layout, sample: Any) -> Any:
 def kernel(context: Context, layout: Layout) -> None:
     """The kernel of a layout gives what the operator gives for the dense tensors, or refuses."""
     served = 0
-    for sample, _ in _calls(context, layout):
-        result = _result(context, layout, sample)
+    for sample, _ in calls(context, layout):
+        result = result_of(context, layout, context.subject.tensors(sample))
         if result is None:
             continue
         plain = sample.map(np.asarray)
@@ -112,7 +134,7 @@ def kernel(context: Context, layout: Layout) -> None:
     context.expect(served, "the kernel of the layout served none of the operator's samples")
 
 
-def _as_dense(context: Context, result: Any, given: Any) -> None:
+def as_dense(context: Context, result: Any, given: Any) -> None:
     """Assert that a result is that of the dense call."""
     plain = type(given)(*map(_unmarked, given.args), **given.kwargs)
     context.close(_strided(context, result), plain, signs=False)
@@ -127,7 +149,7 @@ def mixed(context: Context, layout: Layout) -> None:
     """Tensors of two dtypes in a call give what the dense ones would, or are refused by name."""
     served = 0
     others = [d for d in layout.dtypes_checked if d != context.case.dtype]
-    for sample, _ in _calls(context, layout):
+    for sample, _ in calls(context, layout):
         places = _places(sample)
         if len(places) < 2:
             continue
@@ -138,10 +160,10 @@ def mixed(context: Context, layout: Layout) -> None:
             args = [*sample.args]
             args[place] = args[place].astype(other)
             given = context.placed(type(sample)(*args, **sample.kwargs))
-            result = _result(context, layout, given)
+            result = result_of(context, layout, context.subject.tensors(given))
             if result is None:
                 continue
-            _as_dense(context, result, given)
+            as_dense(context, result, given)
             served += 1
         if served >= JUDGED:
             return
@@ -153,7 +175,7 @@ def stored_zeros(context: Context, layout: Layout) -> None:
     """Elements that are stored and 0 count as 0: the data is packed, set to 0 here and there."""
     assert layout.pack is not None and layout.unpack is not None
     served = 0
-    for sample, chosen in _calls(context, layout):
+    for sample, chosen in calls(context, layout):
         tensors = context.subject.tensors(sample)
         args, plain = [*tensors.args], [*sample.args]
         for place in chosen:
@@ -169,7 +191,7 @@ def stored_zeros(context: Context, layout: Layout) -> None:
             result = context.call(type(tensors)(*args, **tensors.kwargs))
         except CoreDispatchError:
             continue  # judged by the kernel's own case
-        _as_dense(context, result, given)
+        as_dense(context, result, given)
         served += 1
         if served >= JUDGED:
             return
@@ -216,8 +238,8 @@ def gradient(context: Context, layout: Layout) -> None:
     What a layout does not store is no parameter: there it may say nothing.
     """
     judged = 0
-    for sample, chosen in itertools.islice(_calls(context, layout), JUDGED):
-        if _result(context, layout, sample) is None:
+    for sample, chosen in itertools.islice(calls(context, layout), JUDGED):
+        if result_of(context, layout, context.subject.tensors(sample)) is None:
             continue
         through = _leaf_gradients(context, sample, chosen, True)
         plain = _leaf_gradients(context, sample, chosen, False)

@@ -8,10 +8,7 @@ What only its authors know to ask are cases of their plugin's ``coredispatch_con
 
 from __future__ import annotations
 
-import copy
-import io
 import itertools
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +24,7 @@ from ..covering_array import ConfiguredMake
 from ..subject import OpMetadata, Subject, numpy_dtype
 from ..tensor_layouts import (
     conversions,
+    copies,
     dense,
     extras,
     layout_of,
@@ -36,6 +34,7 @@ from ..tensor_layouts import (
 )
 from . import check
 from .layout_kernels import gradient, kernel, mixed, stored_zeros
+from .stored_order import ORDERS, kernel_in_order, packed_in_order
 from .values import choose_dtypes
 
 #: shapes that a layout is tried with; those that its ``from_dense`` refuses are left out
@@ -73,8 +72,10 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
                 if dtype == "float64" and layout.step is None:
                     if len(op.tensors) > 1:
                         yield Case(27, op.name, dtype, variant=f"{name}+mixed")
-                    if layout.pack is not None and layout.unpack is not None:
+                    if layout.movable:
                         yield Case(27, op.name, dtype, variant=f"{name}+stored-zeros")
+                        for what in ORDERS if layout.takes is None else layout.takes:
+                            yield Case(27, op.name, dtype, variant=f"{name}+{what}")
                 if dtype == "float64" and op.differentiable:
                     yield Case(27, op.name, dtype, variant=f"{name}+gradient")
 
@@ -90,6 +91,8 @@ def _own_cases(subject: Subject) -> Iterator[Case]:
                 yield Case(27, BACKEND, dtype, variant=f"{name}+round-trip")
         if layout.step is None:  # one that rounds has a dtype of its own
             yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+dtypes")
+            for what in ORDERS if layout.movable else ():
+                yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+{what}")
         yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+refusal")
         if layout.pack is not None:
             yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+saved")
@@ -134,6 +137,10 @@ def _tensors(context: Context, layout: Layout) -> Iterator[tuple[Any, Any, str]]
         found = True
         yield array, tensor, form
     context.expect(found, f"{layout.name} takes no array of any shape: {SHAPES}")
+
+
+def _in_order(context: Context, layout: Layout) -> None:
+    packed_in_order(context, layout, _tensors(context, layout))
 
 
 def _conversions(context: Context, layout: Layout) -> None:
@@ -186,20 +193,11 @@ def _dtypes(context: Context, layout: Layout) -> None:
 def _saved(context: Context, layout: Layout) -> None:
     """Files, pickles and copies keep the layout and the values."""
     for _, tensor, form in _tensors(context, layout):
-        for way, back in _copies(tensor):
+        for way, back in copies(tensor):
             what = f"{way} of {layout.name} {form} {tuple(tensor.shape)}"
             context.expect(back.layout == layout.name, f"{what} has the layout {back.layout}")
             context.expect(back.dtype is tensor.dtype, f"{what} has the dtype {back.dtype}")
             context.same(dense(back), dense(tensor), what)
-
-
-def _copies(tensor: Any) -> Iterator[tuple[str, Any]]:
-    file = io.BytesIO()
-    cd.save(tensor, file)
-    file.seek(0)
-    yield "what is loaded", cd.load(file)
-    yield "a pickle", pickle.loads(pickle.dumps(tensor))
-    yield "a deep copy", copy.deepcopy(tensor)
 
 
 def _refusal(context: Context, layout: Layout) -> None:
@@ -235,6 +233,7 @@ _OF_KERNELS: dict[str, Callable[[Context, Layout], None]] = {
     "gradient": gradient,
     "mixed": mixed,
     "stored-zeros": stored_zeros,
+    **dict.fromkeys(ORDERS, kernel_in_order),
 }
 _OF_LAYOUTS: dict[str, Callable[[Context, Layout], None]] = {
     "conversions": _conversions,
@@ -242,4 +241,5 @@ _OF_LAYOUTS: dict[str, Callable[[Context, Layout], None]] = {
     "dtypes": _dtypes,
     "saved": _saved,
     "refusal": _refusal,
+    **dict.fromkeys(ORDERS, _in_order),
 }

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from ..process_state import lasting
 from ..report import Progress
 from ..runner import plan_op, run_case, seal
 from ..subject import Subject, SuiteError
-from . import fake_backend
+from . import coordinate_layout, fake_backend
 from .classes import CLASSES, SAMPLE
 from .controls import controls
 from .curated import curated
@@ -66,6 +66,8 @@ SUSPECTS = 3
 #: the kinds of mutants that stand in lists
 _LISTED = ("curated", "exploits", "controls")
 KINDS = (*_LISTED, "generated")
+#: what the self-test brings of its own, by profile
+_LOADED = {PROFILE: witness, coordinate_layout.NAME: coordinate_layout.loaded}
 #: file names of the mutants themselves: an exception raised there is a mutant that is broken
 _OWN = tuple(
     f"at {name}.py"
@@ -73,7 +75,7 @@ _OWN = tuple(
         "curated generated fake_backend controls option_faults edge_faults stream_faults "
         "corner_faults stride_faults process_faults size_faults state_faults rounding_faults "
         "extent_faults argument_faults value_faults generated_work generated_options "
-        "generated_states generated_streams generated_edges layer_faults".split()
+        "generated_states generated_streams generated_edges layer_faults coordinate_faults".split()
     )
 )
 
@@ -169,7 +171,10 @@ def _patient(subject: Subject, mutant: Mutant) -> Result | None:
 @contextmanager
 def _subject(mutant: Mutant) -> Iterator[Subject]:
     if not mutant.fake_backend:
-        with witness() if PROFILE in mutant.profiles else nullcontext():
+        with ExitStack() as stack:
+            for profile, loaded in _LOADED.items():
+                if profile in mutant.profiles:
+                    stack.enter_context(loaded())
             yield Subject("cpu")
         return
     with fake_backend.loaded() as subject:
@@ -193,12 +198,12 @@ def judge(kind: str, number: int) -> dict[str, Any]:
     seal()
     mutant = _mutants(kind)[number]
     entry: dict[str, Any] = {"name": mutant.name, "op": mutant.op}
-    if mutant.op and mutant.op not in dir(cd.ops):
-        why = f"there is no operator {mutant.op!r} (its plugin is not loaded)"
-        return {**entry, "outcome": "absent", "why": why}
     state = lasting()
     try:
         with _subject(mutant) as subject:
+            if mutant.op and mutant.op not in dir(cd.ops):
+                why = f"there is no operator {mutant.op!r} (its plugin is not loaded)"
+                return {**entry, "outcome": "absent", "why": why}
             killer = kill(subject, mutant)
     except (Exception, SystemExit) as error:  # one mutant that is at fault costs no run
         return {**entry, "outcome": "broken", "why": f"{type(error).__name__}: {error}"}

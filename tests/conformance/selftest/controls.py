@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .coordinate_faults import coordinate_controls
 from .mutants import Mutant
 
 __all__ = ["controls"]
@@ -234,4 +235,4 @@ def controls() -> list[Mutant]:
         found.append(
             Mutant(f"an honest backend of its own ({op})", op, ops=(op,), fake_backend=True)
         )
-    return found
+    return [*found, *coordinate_controls()]

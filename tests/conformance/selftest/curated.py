@@ -12,6 +12,7 @@ from coredispatch.plugin import from_raw, to_raw
 from ..subject import Subject
 from ..tensor_layouts import extras
 from .argument_faults import ARGUMENTS
+from .coordinate_faults import coordinate_faults
 from .corner_faults import CORNERS
 from .edge_faults import BACKWARD_KERNELS, EDGES
 from .extent_faults import EXTENTS, SPECIAL_INPUTS
@@ -68,6 +69,7 @@ def curated(subject: Subject) -> list[Mutant]:
         for name, (make, details) in table.items()
     ]
     kernels += layout_faults()
+    kernels += coordinate_faults()
     faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **SPECIAL_INPUTS, **STREAMS, **LAYERS}
     framework = [Mutant(name, "", **details) for name, details in faults.items()]
     return [*kernels, *framework]
