@@ -318,7 +318,11 @@ def of_layout(profile: str, *ops: str) -> dict[str, Result]:
 
 def test_a_layout_of_a_third_party_is_certified(diagonal: Any) -> None:
     found = of_layout("diagonal", "matmul", "neg", "clone")
-    assert {r.status for r in found.values()} == {Status.PASS}, found
+    order = {k: r for k, r in found.items() if k.endswith(("+unsorted", "+duplicates"))}
+    assert {r.status for k, r in found.items() if k not in order} == {Status.PASS}, found
+    assert {r.message for r in order.values()} == {
+        "none of the packed arrays gives the indices of elements"  # a diagonal needs none
+    }
     assert "backend/tensor-layouts/float64/diagonal+round-trip" in found
     assert "backend/tensor-layouts/float32/diagonal+refusal" in found
     assert "backend/tensor-layouts/float32/diagonal+saved" in found
