@@ -147,13 +147,18 @@ def scaled_dot_product_attention(
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
     plain = attn_mask is None and not is_causal
     rows = query.shape[-2]
+    name = "attention_dropout_backward" if dropout_p else "attention_backward"
     if (
-        dropout_p == 0
-        and _has_kernel(query, key, value, attn_mask, enable_gqa)
+        0 <= dropout_p <= 1
+        and _has_kernel(name, query, key, value, attn_mask, enable_gqa)
         and (is_causal or at_least(rows, _QUERIES))
         and not (plain and not at_least(rows * key.shape[-2], _SCORES))
     ):
-        return attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        given, options = (query, key, value, attn_mask), (is_causal, scale, enable_gqa)
+        if not dropout_p:
+            return attention(*given, *options)
+        seed = lazy.randint(0, 1 << 32, (2,), device=query.device)
+        return lazy.attention_dropout(*given, seed, dropout_p, *options)
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
     if groups > 1:
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
@@ -165,12 +170,12 @@ def scaled_dot_product_attention(
     return _attended(weights, value, alone)
 
 
-def _has_kernel(query: Any, key: Any, value: Any, mask: Any, enable_gqa: bool) -> bool:
-    """Whether a backend computes :func:`attention` of these at once, and its gradients.
+def _has_kernel(name: str, query: Any, key: Any, value: Any, mask: Any, enable_gqa: bool) -> bool:
+    """Whether a backend computes :func:`attention` of these at once, and its gradients by ``name``.
 
     Without a kernel, weights would be computed twice where gradients are wanted.
     """
-    if ("attention_backward", query.device.type, None) not in TABLE.snapshot.registrations:
+    if (name, query.device.type, None) not in TABLE.snapshot.registrations:
         return False
     q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) >= 2 or q[-1] != k[-1] or k[:-1] != v[:-1]:

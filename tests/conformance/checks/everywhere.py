@@ -45,9 +45,9 @@ LARGEST, CALLS = 300, 6
 LONG = 1_301
 #: operators that leave something open: which NaN is which, and what a query gets that no key
 #: can be compared with
-OPEN = ("unique_all", "attention")
+OPEN = ("unique_all", "attention", "attention_dropout")
 #: operators that multiply by a number before they add up, or after it: an infinite one cancels
-SCALED = ("attention",)
+SCALED = ("attention", "attention_dropout")
 #: operators of which an infinity makes a product with zero that the reference leaves out
 LEFT_OUT = ("_backward",)
 

@@ -186,6 +186,8 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "adaptive_avg_pool_backward": (),
     "attention": (),
     "attention_backward": (),
+    "attention_dropout": (),
+    "attention_dropout_backward": (),
     "avg_pool": (),
     "avg_pool_backward": (),
     "batch_norm_inference": (),
@@ -239,5 +241,5 @@ WHEN: dict[str, Callable[..., bool]] = {
 LEAST: dict[str, int] = {
     name: _FEW if name in (*_ELEMENTWISE, *_REDUCTIONS, "copy_", "to_dtype") else _LEAST
     for name in KERNELS
-    if name not in ("attention", "attention_backward")
+    if not name.startswith("attention")
 }

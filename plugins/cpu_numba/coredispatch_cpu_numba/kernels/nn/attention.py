@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba import thread_count
-from coredispatch_cpu_numba.arrays import FLOATS
+from coredispatch_cpu_numba.arrays import FLOATS, INT64
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "WHEN"]
@@ -20,6 +20,22 @@ _ROWS = 64  # as in the loops
 _PARTS = 8
 _attention, _backward = (Loop("nn.attention", name, _SPLIT) for name in ("attention", "backward"))
 _NO_CHOICE = np.zeros(1, np.bool_)
+#: what the loops know of dropout where there is none
+_ALL_KEPT = (-1, 1.0, 0, 0)
+
+
+def _dropping(seed: Any, dropout_p: float) -> Any:
+    """Up to which word a weight is dropped, what others are multiplied by, and two seeds.
+
+    None for seeds of another kind: the operator's definition says what is wrong with them.
+    """
+    if type(seed) is not np.ndarray or seed.shape != (2,) or seed.dtype != INT64:
+        return None
+    if not 0 < dropout_p <= 1:
+        return None
+    limit = max(1, round(dropout_p * 4294967296.0)) - 1
+    rise = 1 / (1 - dropout_p) if dropout_p < 1 else 0.0
+    return limit, rise, *(int(word) & 0xFFFFFFFF for word in seed)
 
 
 def _mask(mask: Any, lead: tuple[int, ...], queries: int, keys: int, dtype: Any) -> Any:
@@ -74,12 +90,9 @@ def _given(
     return arrays, (chosen, added), sizes, factor
 
 
-def attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, attn_mask: Any, is_causal: bool,
-    scale: float | None, enable_gqa: bool,
-) -> Any:  # fmt: skip
-    """``softmax(query @ key^T * scale + mask) @ value``."""
-    found = _given(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+def _attended(given: tuple[Any, ...], dropping: Any, options: tuple[Any, ...]) -> Any:
+    query, key = given[:2]
+    found = None if dropping is None else _given(*given, *options)
     if found is None:
         return NotImplemented
     arrays, masks, sizes, factor = found
@@ -89,9 +102,42 @@ def attention(
     parts = 1 if heads >= 2 * wanted else min(-(-queries // _ROWS), -(-2 * wanted // heads))
     work = heads * queries * keys * (depth + columns)
     grain = -(-heads * parts // (2 * wanted))
-    last = (parts, int(is_causal), factor, out)
+    last = (parts, int(options[0]), factor, *dropping, out)
     _attention(query.dtype, work, heads * parts, *arrays, *masks, *sizes, *last, grain=grain)
     return out
+
+
+def _gradients(
+    grad: np.ndarray, given: tuple[Any, ...], dropping: Any, options: tuple[Any, ...]
+) -> Any:
+    query, key, value = given[:3]
+    found = None if dropping is None else _given(*given, *options)
+    if found is None:
+        return NotImplemented
+    arrays, masks, sizes, factor = found
+    _, _, queries, keys, depth, columns, groups = sizes
+    if grad.dtype != query.dtype or grad.shape != (*query.shape[:-1], columns):
+        return NotImplemented
+    arrays = [np.ascontiguousarray(grad), *arrays]
+    shared = prod(key.shape[:-2])
+    # The parts are fixed by the shape alone, so that the order of additions is, too.
+    parts = min(-(-queries // _ROWS) * groups, -(-_PARTS // shared))
+    of_query = np.empty(query.shape, query.dtype)
+    of_key, of_value = (np.zeros((shared, parts, keys, n), query.dtype) for n in (depth, columns))
+    work = prod(query.shape[:-2]) * queries * keys * (3 * depth + 2 * columns)
+    last = (parts, int(options[0]), factor, *dropping, of_query, of_key, of_value)
+    grain = -(-shared * parts // (2 * thread_count.wanted))
+    _backward(query.dtype, work, shared * parts, *arrays, *masks, *sizes, *last, grain=grain)
+    return of_query, _added(of_key, parts, key.shape), _added(of_value, parts, value.shape)
+
+
+def attention(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, attn_mask: Any, is_causal: bool,
+    scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
+    """``softmax(query @ key^T * scale + mask) @ value``."""
+    options = (is_causal, scale, enable_gqa)
+    return _attended((query, key, value, attn_mask), _ALL_KEPT, options)
 
 
 def attention_backward(
@@ -99,24 +145,26 @@ def attention_backward(
     is_causal: bool, scale: float | None, enable_gqa: bool,
 ) -> Any:  # fmt: skip
     """Gradients of the query, the key and the value."""
-    found = _given(query, key, value, attn_mask, is_causal, scale, enable_gqa)
-    if found is None:
-        return NotImplemented
-    arrays, masks, sizes, factor = found
-    _, _, queries, keys, depth, columns, groups = sizes
-    if grad.dtype != query.dtype or grad.shape != (*query.shape[:-1], columns):
-        return NotImplemented
-    given = [np.ascontiguousarray(grad), *arrays]
-    shared = prod(key.shape[:-2])
-    # The parts are fixed by the shape alone, so that the order of additions is, too.
-    parts = min(-(-queries // _ROWS) * groups, -(-_PARTS // shared))
-    of_query = np.empty(query.shape, query.dtype)
-    of_key, of_value = (np.zeros((shared, parts, keys, n), query.dtype) for n in (depth, columns))
-    work = prod(query.shape[:-2]) * queries * keys * (3 * depth + 2 * columns)
-    last = (parts, int(is_causal), factor, of_query, of_key, of_value)
-    grain = -(-shared * parts // (2 * thread_count.wanted))
-    _backward(query.dtype, work, shared * parts, *given, *masks, *sizes, *last, grain=grain)
-    return of_query, _added(of_key, parts, key.shape), _added(of_value, parts, value.shape)
+    options = (is_causal, scale, enable_gqa)
+    return _gradients(grad, (query, key, value, attn_mask), _ALL_KEPT, options)
+
+
+def attention_dropout(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, attn_mask: Any, seed: Any,
+    dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
+    """:func:`attention` with weights dropped by ``seed``."""
+    options = (is_causal, scale, enable_gqa)
+    return _attended((query, key, value, attn_mask), _dropping(seed, dropout_p), options)
+
+
+def attention_dropout_backward(
+    grad: np.ndarray, query: np.ndarray, key: np.ndarray, value: np.ndarray, attn_mask: Any,
+    seed: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
+    """Gradients of the query, the key and the value."""
+    options, dropping = (is_causal, scale, enable_gqa), _dropping(seed, dropout_p)
+    return _gradients(grad, (query, key, value, attn_mask), dropping, options)
 
 
 def _added(found: np.ndarray, parts: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -135,5 +183,7 @@ def _accepts(x: Any, *others: Any) -> bool:
 KERNELS: dict[str, Callable[..., Any]] = {
     "attention": attention,
     "attention_backward": attention_backward,
+    "attention_dropout": attention_dropout,
+    "attention_dropout_backward": attention_dropout_backward,
 }
 WHEN: dict[str, Callable[..., bool]] = dict.fromkeys(KERNELS, _accepts)

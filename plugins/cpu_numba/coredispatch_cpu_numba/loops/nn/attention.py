@@ -11,7 +11,8 @@ Gradients count parts of heads of the keys, each of which adds up what comes of 
 
 The largest score of a row is subtracted before the exponentials, and the row is divided by their
 sum after the product: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
-Gradients compute the exponentials anew: Dao et al., "FlashAttention", 2022.
+Gradients compute the exponentials anew: Dao et al., "FlashAttention", 2022. So they do what dropout
+keeps, which is a function of a seed and of where a weight is.
 """
 
 from __future__ import annotations
@@ -116,16 +117,48 @@ def _weigher(char: str) -> Callable[..., Any]:
     return weigh
 
 
+@inlined
+def _mixed(x, between):
+    """The last steps of MurmurHash3, with ``between`` in their middle."""
+    x = np.uint32(x ^ np.uint32(x >> 16))
+    x = np.uint32(np.uint32(x * np.uint32(0x85EBCA6B)) ^ between)
+    x = np.uint32(x ^ np.uint32(x >> 13))
+    x = np.uint32(x * np.uint32(0xC2B2AE35))
+    return np.uint32(x ^ np.uint32(x >> 16))
+
+
+@memoized
+def _dropper(char: str) -> Callable[..., Any]:
+    """A compiled function that drops weights of a query, as ``attention_dropout`` defines it.
+
+    ``row`` begins with the key ``at``; ``line`` is the number of the query among those of all
+    heads. What is kept is multiplied by ``rise``.
+    """
+    zero, golden, none = elementary[char].T(0.0), np.uint32(0x9E3779B9), np.uint32(0)
+
+    @compiled()
+    def drop(row, at, line, limit, rise, seed, other):
+        full_vectors()
+        one = _mixed(np.uint32(np.uint32(line) ^ np.uint32(seed)), none)
+        two = _mixed(np.uint32(np.uint32(line * golden) ^ np.uint32(other)), none)
+        most = np.uint32(limit)
+        for j in range(row.size):
+            word = _mixed(np.uint32(np.uint32(np.uint32(at + j) * golden) + one), two)
+            row[j] = row[j] * rise if word > most else zero
+
+    return drop
+
+
 def _attention(char: str) -> Callable[..., None]:
     T, dtype = elementary[char].T, np.dtype(char).type
-    score, weigh = _scorer(char), _weigher(char)
+    score, weigh, drop = _scorer(char), _weigher(char), _dropper(char)
     pack, pack_turned = packer(char, False), packer(char, True)
     product, add_product = multiplier(char, False), multiplier(char, True)
     width = panel_width(char)
 
     def loop(
         q, k, v, chosen, added, masked, masks, queries, keys, depth, columns, groups, parts,
-        causal, scale, out, lo, hi,
+        causal, scale, limit, rise, seed, other, out, lo, hi,
     ):  # fmt: skip
         full_vectors()
         across = (keys + width - 1) // width * width
@@ -162,6 +195,12 @@ def _attention(char: str) -> Callable[..., None]:
                     here = min(KEYS, seen - s)
                     wide = (here + width - 1) // width * width
                     weigh(scores, s * ROWS, count, here, wide, peaks, alone, totals)
+                    if limit >= 0:
+                        for r in range(count):
+                            at = s * ROWS + r * wide
+                            line = head * queries + first + r
+                            weights = part(scores, at, at + here)
+                            drop(weights, s, line, limit, rise, seed, other)
                     for t in range(s, s + here, ROWS):
                         at, deep = s * ROWS + t - s, min(ROWS, keys - t)
                         if t:
@@ -188,13 +227,14 @@ def _attention(char: str) -> Callable[..., None]:
 def _backward(char: str) -> Callable[..., None]:
     T, dtype = elementary[char].T, np.dtype(char).type
     score, weigh, dot = _scorer(char), _weigher(char), dot_of(char)
+    drop = _dropper(char)
     pack, pack_turned = packer(char, False), packer(char, True)
     product, add_product = multiplier(char, False), multiplier(char, True)
     width = panel_width(char)
 
     def loop(
         grad, q, k, v, chosen, added, masked, masks, queries, keys, depth, columns, groups, parts,
-        causal, scale, of_q, of_k, of_v, lo, hi,
+        causal, scale, limit, rise, seed, other, of_q, of_k, of_v, lo, hi,
     ):  # fmt: skip
         full_vectors()
         across = (keys + width - 1) // width * width
@@ -256,6 +296,9 @@ def _backward(char: str) -> Callable[..., None]:
                     )  # fmt: skip
                     for r in range(count):
                         at = s * ROWS + r * wide
+                        if limit >= 0:
+                            line = head * queries + first + r
+                            drop(part(slopes, at, at + here), s, line, limit, rise, seed, other)
                         means[r] += dot(part(scores, at, at + here), part(slopes, at, at + here))
                 for s in range(0, seen, KEYS):
                     here = min(KEYS, seen - s)
@@ -266,6 +309,9 @@ def _backward(char: str) -> Callable[..., None]:
                         slope = part(slopes, at, at + here)
                         for j in range(here):
                             slope[j] = weights[j] * (slope[j] - mean)
+                        if limit >= 0:
+                            line = head * queries + first + r
+                            drop(weights, s, line, limit, rise, seed, other)
                     for t in range(s, s + here, ROWS):
                         at, deep = s * ROWS + t - s, min(ROWS, keys - t)
                         if t:
@@ -297,6 +343,6 @@ def _backward(char: str) -> Callable[..., None]:
 
 
 LOOPS: dict[str, Loop] = {
-    "attention": Loop("aaabannnnnnnnnsa", _attention),
-    "backward": Loop("aaaabannnnnnnnnsaaa", _backward),
+    "attention": Loop("aaabannnnnnnnnsnsnna", _attention),
+    "backward": Loop("aaaabannnnnnnnnsnsnnaaa", _backward),
 }
