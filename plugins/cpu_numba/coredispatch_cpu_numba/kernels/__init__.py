@@ -57,6 +57,7 @@ from coredispatch_cpu_numba.kernels.nn import (
     quantizing,
     recurrent,
     recurrent_bfloat16,
+    recurrent_one_state,
     requantized,
     resampling,
 )
@@ -102,6 +103,7 @@ MODULES = (
     copies,
     padding,
     recurrent,
+    recurrent_one_state,
     distances,
     products,
     library_products,

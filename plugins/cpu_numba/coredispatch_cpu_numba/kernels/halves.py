@@ -201,6 +201,8 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "cross_entropy_backward": (),
     "group_norm": (),
     "group_norm_backward": (),
+    "gru_sequence": (),
+    "gru_sequence_backward": (),
     "layer_norm": (),
     "layer_norm_backward": (),
     "linear": (),
@@ -215,6 +217,8 @@ _OPERATORS: dict[str, tuple[int, ...]] = {
     "mm": (),
     "rms_norm": (),
     "rms_norm_backward": (),
+    "rnn_sequence": (),
+    "rnn_sequence_backward": (),
     "softmax": (),
     "softmax_backward": (),
 }

@@ -12,24 +12,24 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["KERNELS"]
+__all__ = ["FEW", "KERNELS", "every_step", "packed", "run_steps", "served"]
 
 _SPLIT = 1 << 16
 _BLOCK = 8  # as in the loops
 _WIDTH = 128 // 4  # the widest panel
 _pack = Loop("nn.recurrent", "pack", 1 << 62)
 _pack_turned = Loop("nn.recurrent", "pack_turned", 1 << 62)
-_FEW = 4  # sequences for which packing costs more than it saves
+FEW = 4  # sequences for which packing costs more than it saves
 _lstm, _lstm_few = (Loop("nn.recurrent", name, _SPLIT) for name in ("lstm", "lstm_few"))
 _back, _back_few = (Loop("nn.recurrent", n, _SPLIT) for n in ("lstm_backward", "lstm_backward_few"))
 
 
-def _packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
+def packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
     """``matrix`` (depth, columns), or its transposed where ``turned``, as panels."""
-    packed = np.empty(depth * (columns + _WIDTH), matrix.dtype)
+    out = np.empty(depth * (columns + _WIDTH), matrix.dtype)
     pack = _pack_turned if turned else _pack
-    pack(matrix.dtype, 1, 1, matrix, depth, columns, packed)
-    return packed
+    pack(matrix.dtype, 1, 1, matrix, depth, columns, out)
+    return out
 
 
 def every_step(sizes: Any, rows: int) -> Any:
@@ -37,7 +37,7 @@ def every_step(sizes: Any, rows: int) -> Any:
     return tuple(sizes) * max(1, rows // sizes[0]) if len(sizes) == 1 and sizes[0] else sizes
 
 
-def _served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any) -> bool:
+def served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any, gates: int = 4) -> bool:
     """Whether the loops take these arrays: dense, of one dtype, as large as ``sizes`` says.
 
     ``arrays`` are pairs of an array, or None, and of how many ``n`` numbers its rows are, of which
@@ -52,7 +52,7 @@ def _served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any) -> b
         and sizes[-1] >= 0
         and all(first >= then for first, then in pairwise(sizes))
         and is_dense(weight, 1)
-        and weight.shape == (4 * n, n)
+        and weight.shape == (gates * n, n)
         and all(
             x is None
             or is_dense(x, 1)
@@ -63,7 +63,9 @@ def _served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any) -> b
     )
 
 
-def _run(loop: Loop, sizes: Any, reverse: bool, n: int, own: Any, first: Any, last: Any) -> None:
+def run_steps(
+    loop: Loop, sizes: Any, reverse: bool, n: int, own: Any, first: Any, last: Any
+) -> None:
     """The loop for arrays, what all loops need to know of the steps, and arrays."""
     batch, counts = sizes[0], np.array(sizes, INT64)
     starts = np.array([0, *accumulate(sizes)][:-1], INT64)
@@ -86,14 +88,14 @@ def lstm_sequence(
     batch, n = h0.shape
     sizes = every_step(sizes, len(gates))
     arrays = [(gates, 4), (h0, 0), (c0, 0)]
-    if weight_hr is not None or not _served(sizes, batch, n, arrays, weight_hh):
+    if weight_hr is not None or not served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
     own, shape = gates.dtype, (len(gates), n)
-    few = batch < _FEW
-    weight = weight_hh if few else _packed(weight_hh, n, 4 * n, True)
+    few = batch < FEW
+    weight = weight_hh if few else packed(weight_hh, n, 4 * n, True)
     out, cells, kept = np.empty(shape, own), np.empty(shape, own), np.empty_like(gates)
     given, made = (gates, h0.copy(), c0.copy(), weight), (out, cells, kept)
-    _run(_lstm_few if few else _lstm, sizes, reverse, n, own, given, made)
+    run_steps(_lstm_few if few else _lstm, sizes, reverse, n, own, given, made)
     return out, cells, kept
 
 
@@ -108,11 +110,11 @@ def lstm_sequence_backward(
     sizes = every_step(sizes, len(cells))
     arrays = [(cells, 1), (activations, 4), (c0, 0), (of_output, 1), (of_cells, 1)]
     skipped = weight_hr is not None or of_activations is not None
-    if skipped or not _served(sizes, batch, n, arrays, weight_hh):
+    if skipped or not served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
     own = cells.dtype
-    few = batch < _FEW
-    weight = weight_hh if few else _packed(weight_hh, 4 * n, n, False)
+    few = batch < FEW
+    weight = weight_hh if few else packed(weight_hh, 4 * n, n, False)
     z = np.empty_like(activations)
     dh, dc = np.zeros((batch, n), own), np.zeros((batch, n), own)
     outputs, known = of_output is not None, of_cells is not None
@@ -120,7 +122,7 @@ def lstm_sequence_backward(
         of_output if outputs else cells, int(outputs), of_cells if known else cells, int(known),
         cells, activations, c0, weight,
     )  # fmt: skip
-    _run(_back_few if few else _back, sizes, reverse, n, own, given, (z, dh, dc))
+    run_steps(_back_few if few else _back, sizes, reverse, n, own, given, (z, dh, dc))
     return z, dh, dc, np.empty((0, n), own)
 
 

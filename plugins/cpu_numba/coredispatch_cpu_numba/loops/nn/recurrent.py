@@ -18,7 +18,7 @@ from coredispatch_cpu_numba.loops.activation.softmax import dot_of
 from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 from coredispatch_cpu_numba.tiles import multiplier, packer, panel_width
 
-__all__ = ["BLOCK", "LOOPS", "activated", "slopes"]
+__all__ = ["BLOCK", "LOOPS", "activated", "by_columns", "by_rows", "slopes"]
 
 #: sequences that a tile takes at once
 BLOCK = 8
@@ -37,7 +37,7 @@ def _pack(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
-def _by_rows(char: str) -> Callable[..., None]:
+def by_rows(char: str) -> Callable[..., None]:
     """The product of few rows with a matrix that lies there as its transposed, not packed."""
     dot = dot_of(char)
 
@@ -51,13 +51,17 @@ def _by_rows(char: str) -> Callable[..., None]:
             row = part(a, a_at + r * depth, a_at + (r + 1) * depth)
             for j in range(columns):
                 at = r * columns + j
-                c_out[out_at + at] = c_in[in_at + at] + dot(row, row_of(matrix, j, depth))
+                share = dot(row, row_of(matrix, j, depth))
+                c_out[out_at + at] = c_in[in_at + r * in_row + j] + share
 
     return multiply
 
 
-def _by_columns(char: str) -> Callable[..., None]:
-    """The product of few rows with a matrix, not packed: its rows are added up."""
+def by_columns(char: str, start: bool) -> Callable[..., None]:
+    """The product of few rows with a matrix, not packed: its rows are added up.
+
+    Without ``c_in`` where ``start`` is False, which may be ``c_out``.
+    """
     zero = elementary[char].T(0.0)
 
     @compiled(fastmath={"contract"})
@@ -68,14 +72,21 @@ def _by_columns(char: str) -> Callable[..., None]:
         full_vectors()
         for r in range(rows):
             out = part(c_out, out_at + r * columns, out_at + (r + 1) * columns)
-            fill(out, zero)
-            at = a_at + r * depth
-            for k in range(0, depth, 4):  # gates come in fours
+            if start:
+                copy(out, part(c_in, in_at + r * in_row, in_at + r * in_row + columns))
+            else:
+                fill(out, zero)
+            at, fours = a_at + r * depth, depth // 4 * 4
+            for k in range(0, fours, 4):
                 x0, x1, x2, x3 = a[at + k], a[at + k + 1], a[at + k + 2], a[at + k + 3]
                 r0, r1 = row_of(matrix, k, columns), row_of(matrix, k + 1, columns)
                 r2, r3 = row_of(matrix, k + 2, columns), row_of(matrix, k + 3, columns)
                 for j in range(columns):
                     out[j] += (x0 * r0[j] + x1 * r1[j]) + (x2 * r2[j] + x3 * r3[j])
+            for k in range(fours, depth):
+                x0, r0 = a[at + k], row_of(matrix, k, columns)
+                for j in range(columns):
+                    out[j] += x0 * r0[j]
 
     return multiply
 
@@ -137,7 +148,7 @@ def slopes(char: str) -> Callable[..., None]:
 
 def _lstm(char: str, packed: bool) -> Callable[..., None]:
     cell_of = activated(char)
-    multiply = multiplier(char, True) if packed else _by_rows(char)
+    multiply = multiplier(char, True) if packed else by_rows(char)
     width = panel_width(char)
 
     def loop(
@@ -166,7 +177,7 @@ def _lstm(char: str, packed: bool) -> Callable[..., None]:
 
 def _lstm_backward(char: str, packed: bool) -> Callable[..., None]:
     gates_of = slopes(char)
-    multiply = multiplier(char, False) if packed else _by_columns(char)
+    multiply = multiplier(char, False) if packed else by_columns(char, False)
     width = panel_width(char)
 
     @compiled()
