@@ -75,6 +75,15 @@ def test_nothing_is_kept_under_a_cap_of_0() -> None:
     assert stats("mapped") < 16 * MB
 
 
+def test_a_lower_cap_gives_back_what_is_kept_beyond_it() -> None:
+    cd.cpu.set_cache_cap(64 * MB)
+    x = cd.ones(16 * MB // 4)
+    del x
+    before = resident()
+    cd.cpu.set_cache_cap(MB)
+    assert resident() <= before - 14 * MB
+
+
 def test_views_and_exports_outlive_what_they_are_views_of() -> None:
     x = cd.arange(4 * MB)
     row, array = x[-5:], np.from_dlpack(x[:5])
@@ -114,7 +123,7 @@ def test_the_summary_names_everything() -> None:
     assert peak >= resident()
 
 
-@pytest.mark.parametrize("size", [-1, 1.5, True, "64"])
+@pytest.mark.parametrize("size", [-1, 1.5, True, "64", 2**31])
 def test_what_is_no_size_is_refused(size: Any) -> None:
     before = cd.cpu.get_cache_cap()
     with pytest.raises(cd.CoreDispatchError, match=r"cpu\.set_cache_cap: size .* got"):

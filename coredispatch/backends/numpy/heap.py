@@ -12,7 +12,10 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Heap", "keep", "kept", "state", "trim"]
+__all__ = ["MOST", "Heap", "keep", "kept", "state", "trim"]
+
+#: the most that can be kept: mallopt takes an int
+MOST = 2**31 - 1
 
 # Numbers of <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -73,13 +76,18 @@ _kept: int | None = None
 
 
 def keep(size: int) -> bool:
-    """Keep up to ``size`` bytes of what is freed; whether the C library does so."""
+    """Keep up to ``size`` bytes of what is freed; whether the C library does so.
+
+    What it keeps beyond that is given back.
+    """
     global _kept
     library = _glibc()
-    if library is None or not library.mallopt(_TRIM_THRESHOLD, ctypes.c_int(min(size, 2**31 - 1))):
+    if library is None or not library.mallopt(_TRIM_THRESHOLD, size):
         return False
     # Larger blocks are mapped and given back; so is every block where nothing is to be kept.
     library.mallopt(_MMAP_THRESHOLD, min(max(size, 128 << 10), _LARGEST))
+    if _kept is None or size < _kept:
+        library.malloc_trim(size)
     _kept = size
     return True
 

@@ -52,9 +52,10 @@ def memory_stats() -> dict[str, int | None]:
 
     ``allocated_bytes.current`` are in use and ``reserved_bytes.current`` taken from the system.
     What is between them is kept to be used again (``cached_bytes.current``), ``cached_bytes.cap``
-    at most, which is None where nobody set it. ``mapped_bytes.current``, of those in use, are given
-    back as soon as they are freed. ``resident_bytes.peak`` is the most memory that the process ever
-    had. Raises as :func:`memory_allocated`.
+    at most, which is None where nobody set it. After :func:`empty_cache` it still counts what lies
+    between blocks in use, whose pages are the system's. ``mapped_bytes.current``, of those in use,
+    are given back as soon as they are freed. ``resident_bytes.peak`` is the most memory that the
+    process ever had. Raises as :func:`memory_allocated`.
 
     Example:
         >>> stats = cd.cpu.memory_stats()
@@ -102,8 +103,8 @@ def set_cache_cap(size: int) -> None:
     """Keep up to ``size`` bytes of freed memory; 0 gives everything back at once.
 
     The pack cpu_numba sets 256 MiB where no ``MALLOC_`` variable says otherwise. Blocks of more
-    than 32 MiB are never kept: glibc does not take more. What is kept already stays until
-    something is freed, or :func:`empty_cache`.
+    than 32 MiB are never kept: glibc does not take more. What is kept beyond the new cap is given
+    back.
 
     Raises ``ArgumentError`` for what is no size, ``DeviceError`` where the C library has no
     such setting.
@@ -113,9 +114,9 @@ def set_cache_cap(size: int) -> None:
         >>> cd.cpu.get_cache_cap()
         67108864
     """
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= heap.MOST:
         raise ArgumentError(
-            f"cpu.set_cache_cap: size must be a whole number of bytes from 0 on, got {size!r}",
+            f"cpu.set_cache_cap: size must be a number of bytes up to {heap.MOST}, got {size!r}",
             fix="pass it as in set_cache_cap(64 << 20)",
         )
     if not heap.keep(size):
