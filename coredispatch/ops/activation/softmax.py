@@ -315,15 +315,17 @@ def _logsumexp_samples(make: Any) -> Iterator[Sample]:
 )
 def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(self)))`` over ``dim`` without overflow; minus infinity for no elements."""
-    x = floating(self)
+    like = floating(self)
+    x = wide(like)
     if reduced_count(x.shape, dim) == 0:
-        return exponential.log(sum(exponential.exp(x), dim, keepdim))
+        return narrow(exponential.log(sum(exponential.exp(x), dim, keepdim)), like)
     # Of complex numbers the real part alone: the logarithm gives the phase in (-pi, pi].
     high = amax(lazy.real(x) if dtype_of(x).is_complex else x, dim, True)
     # An infinite maximum would make inf - inf.
     high = comparison.where(comparison.isinf(high), 0, high)
     total = exponential.log(sum(exponential.exp(sub(x, high)), dim, keepdim))
-    return add(total, high if keepdim else lazy.reshape(high, total.shape))
+    total = add(total, high if keepdim else lazy.reshape(high, total.shape))
+    return narrow(total, like)
 
 
 @logsumexp.vjp

@@ -344,7 +344,8 @@ def local_response_norm(
         )
     if not input.numel():
         return input
-    squares = (input * input).transpose(1, -1)
+    given = wide(input)
+    squares = (given * given).transpose(1, -1)
     padded = lazy.pad(squares, (size // 2, (size - 1) // 2))
     mean = padded.unfold(-1, size, 1).sum(-1) / size
-    return input / (mean * alpha + k).pow(beta).transpose(1, -1)
+    return narrow(given / (mean * alpha + k).pow(beta).transpose(1, -1), input)

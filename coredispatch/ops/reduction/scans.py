@@ -15,6 +15,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, Scalar, Tensor
 from coredispatch.ops.support.inspection import any_true
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import (
     conditioned,
     dot,
@@ -212,9 +213,9 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     normalize_dim(dim, self.ndim)
     if not self.ndim or self.shape[dim] <= 1:
         return lazy.clone(self)
-    rows = lazy.movedim(self, dim, -1)
+    rows = lazy.movedim(wide(self), dim, -1)
     (out,) = doubling_scan([rows], lambda a, b: [exponential.logaddexp(a[0], b[0])])
-    return lazy.movedim(out, -1, dim)
+    return narrow(lazy.movedim(out, -1, dim), self)
 
 
 # ---- differences and integrals ----------------------------------------------------------------

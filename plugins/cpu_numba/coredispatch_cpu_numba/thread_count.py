@@ -35,6 +35,10 @@ def get_num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Let large kernels use ``count`` threads; results do not depend on it.
 
+    Numba's own threads, where a program has them (``parallel=True``), are as many from then on in
+    the calling thread. They are not started for it: the pack has none, and not every kind of them
+    outlives a fork.
+
     Raises ``ValueError`` for a count below 1. Where there are no helper threads (outside Linux)
     the count stays 1.
     """
@@ -42,3 +46,8 @@ def set_num_threads(count: int) -> None:
     if count < 1:
         raise ValueError(f"set_num_threads({count}): the count must be at least 1")
     wanted = min(count, MOST) if SUPPORTED else 1
+    parallel = sys.modules.get("numba.np.ufunc.parallel")
+    if parallel is not None and parallel._is_initialized:
+        from numba import config
+
+        parallel.set_num_threads(min(count, config.NUMBA_NUM_THREADS))

@@ -153,6 +153,30 @@ def test_exit_with_helpers_awake_and_asleep() -> None:
         run_python(program)
 
 
+def test_numba_has_as_many_threads_where_it_has_any() -> None:
+    program = """
+    import numba
+    import numpy as np
+    import coredispatch as cd
+    from numba.np.ufunc import parallel
+
+    cd.ones(3000).exp()
+    cd.set_num_threads(1)
+    assert not parallel._is_initialized  # nobody started them
+
+    @numba.njit(parallel=True)
+    def double(x):
+        for i in numba.prange(x.size):
+            x[i] *= 2
+
+    double(np.ones(100))
+    for count, found in ((1, 1), (2, 2), (1, 1), (9, 2)):
+        cd.set_num_threads(count)
+        print(numba.get_num_threads() == found)
+    """
+    assert run_python(program, NUMBA_NUM_THREADS="2") == "True\n" * 4
+
+
 def test_number_of_threads() -> None:
     program = """
     import coredispatch_cpu_numba as pack
