@@ -158,9 +158,13 @@ class AbstractRecorder(Recorder):
     # -- graphs inside ---------------------------------------------------------------------------
 
     @contextmanager
-    def inside(self) -> Iterator[Scope]:
-        """What is called in the block goes into a graph of its own, that of a control node."""
-        outer, sizes, scope = self.graph, self.sizes, Scope(Graph())
+    def inside(self, scope: Scope | None = None) -> Iterator[Scope]:
+        """What is called in the block goes into a graph of its own, that of a control node.
+
+        ``scope`` is one that was left before, to go on in it.
+        """
+        outer, sizes = self.graph, self.sizes
+        scope = Scope(Graph()) if scope is None else scope
         self.graph, self.sizes = scope.graph, dict(sizes)
         self.scopes.append(scope)
         try:

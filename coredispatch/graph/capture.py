@@ -129,6 +129,9 @@ class Recorder:
         strict: whether lists and dicts among the results are refused.
     """
 
+    #: the line of a compiled program that is followed node by node: no frame of Python has it
+    line: tuple[str, int, str] | None = None
+
     def __init__(self, paths: dict[int, str], constant: Callable[[Any], str]) -> None:
         self.records = not is_masked("autograd")  # where the program begins
         self.graph = Graph()
@@ -361,8 +364,11 @@ def source() -> tuple[str, int, str]:
     """File, line and function of the user's code that is running.
 
     Where Python's library calls, as ``contextlib`` does at a ``with``, it is the line above. In a
-    graph that runs, it is the line that the graph was made from.
+    graph that runs or is followed, it is the line that the graph was made from.
     """
+    mode = tracing.current()
+    if mode is not None and mode.recorder.line is not None:
+        return mode.recorder.line
     frames = (f for f in program_frames() if not in_standard_library(f.f_code.co_filename))
     frame = next(frames, None) or program_frame()
     if frame is None:

@@ -15,7 +15,7 @@ from coredispatch.graph.node import map_aggregate
 from coredispatch.graph.values import ValueInfo
 from coredispatch.plugin import Value
 
-__all__ = ["record_branch", "record_loop", "recorder_of"]
+__all__ = ["differs", "record_branch", "record_loop", "recorder_of"]
 
 
 def recorder_of(predicate: Any) -> AbstractRecorder | None:
@@ -25,22 +25,35 @@ def recorder_of(predicate: Any) -> AbstractRecorder | None:
 
 
 def record_branch(
-    predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], operands: Any
+    predicate: Any,
+    then: Callable[..., Any],
+    otherwise: Callable[..., Any],
+    operands: Any,
+    alike: Callable[[Any, Any], tuple[Callable[[], Any], Callable[[], Any]]] | None = None,
 ) -> Any:
     """An ``if`` node, and its result as tensors without data.
+
+    ``alike`` brings the two results into one form: it is called with both, and gives a function for
+    each, which is called where its branch is written.
 
     Raises :class:`GraphError` where the two results differ in structure, shape or dtype.
     """
     recorder = recorder_of(predicate)
     assert recorder is not None
-    made = []
+    scopes, results = [], []
     for function in (then, otherwise):
         with recorder.inside() as scope:
-            result = function(*_entered(recorder, operands))
+            results.append(function(*_entered(recorder, operands)))
+        scopes.append(scope)
+    settled = None if alike is None else alike(*results)
+    made = []
+    for number, scope in enumerate(scopes):
+        with recorder.inside(scope):
+            result = results[number] if settled is None else settled[number]()
             recorder.graph.output(recorder.argument(result))
         made.append((scope, _infos(result)))
     (one, left), (other, right) = made
-    if _differs(left, right):
+    if differs(left, right):
         raise GraphError(
             f"the branches of cond give {left} and {right}",
             fix="return tensors of one shape and dtype, in one structure",
@@ -58,14 +71,21 @@ def record_branch(
 
 
 def record_loop(
-    predicate: Any, test: Callable[..., Any], body: Callable[..., Any], carried: tuple[Any, ...]
+    predicate: Any,
+    test: Callable[..., Any],
+    body: Callable[..., Any],
+    carried: tuple[Any, ...],
+    trips: Any = None,
+    recorder: AbstractRecorder | None = None,
 ) -> tuple[Any, ...]:
     """A ``loop`` node, and what it carries at its end as tensors without data.
 
-    ``predicate`` is what ``test`` gave for ``carried``. Raises :class:`GraphError` for a number
-    among ``carried``, and for one that changes its shape or dtype in a turn.
+    ``predicate`` is what ``test`` gave for ``carried``; ``trips`` is the greatest number of turns:
+    a number, a size or a tensor. ``recorder`` is needed where ``predicate`` is a bool. Raises
+    :class:`GraphError` for a number among ``carried``, and for what changes its shape or dtype in
+    a turn.
     """
-    recorder = recorder_of(predicate)
+    recorder = recorder_of(predicate) if recorder is None else recorder
     assert recorder is not None
     for index, value in enumerate(carried):
         if not isinstance(value, Value):
@@ -84,14 +104,14 @@ def record_loop(
         again = test(*found)
         ends = recorder.argument((again, *found))
     for index, (before, value) in enumerate(zip(infos, found)):
-        if _differs(before, after := _info(value)):
+        if differs(before, after := _info(value)):
             raise GraphError(
                 f"carried_inputs[{index}] of while_loop is {before}, and {after} after a turn",
                 fix="keep the shape and the dtype of what a loop carries",
             )
     scope.graph.output((*ends, *scope.lifted.values()))
-    given = recorder.here((recorder.argument(predicate), *scope.lifted))
-    node = recorder.graph.loop(None, given[0], scope.graph, (*start, *given[1:]))
+    first, going, *given = recorder.here((*recorder.argument((trips, predicate)), *scope.lifted))
+    node = recorder.graph.loop(first, going, scope.graph, (*start, *given))
     recorder._noted(node)
     rest = tuple(node.meta.get("value") for node in scope.lifted)
     return recorder.standing(node, (*infos, *rest))[: len(carried)]  # type: ignore[no-any-return]
@@ -117,7 +137,7 @@ def _infos(result: Any) -> Any:
     return map_aggregate(result, _info)
 
 
-def _differs(one: Any, other: Any) -> bool:
+def differs(one: Any, other: Any) -> bool:
     """Whether two values differ in more than in their data."""
     if isinstance(one, ValueInfo) and isinstance(other, ValueInfo):
         if len(one.shape) != len(other.shape) or one.dtype is not other.dtype:
@@ -126,7 +146,7 @@ def _differs(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return True
     if isinstance(one, (tuple, list)):
-        return len(one) != len(other) or any(map(_differs, one, other))
+        return len(one) != len(other) or any(map(differs, one, other))
     if isinstance(one, dict):
-        return list(one) != list(other) or any(_differs(one[key], other[key]) for key in one)
+        return list(one) != list(other) or any(differs(one[key], other[key]) for key in one)
     return bool(one != other)

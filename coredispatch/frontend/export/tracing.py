@@ -10,6 +10,7 @@ from coredispatch.frontend.export.dims import Shapes, ShapesCollection
 from coredispatch.frontend.export.errors import UserError
 from coredispatch.frontend.export.extremes import open_extremes
 from coredispatch.frontend.export.program import ExportedProgram, lifted
+from coredispatch.frontend.jit.script_module import ScriptFunction
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.utils import _pytree as pytree
@@ -21,7 +22,7 @@ __all__ = ["export"]
 
 
 def export(
-    mod: Module,
+    mod: Module | ScriptFunction[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -33,7 +34,7 @@ def export(
     """``mod`` as a graph of operators without Python, for all inputs of the stated shapes.
 
     Args:
-        mod: a module; a function is put into one.
+        mod: a module, or a function of ``jit.script``; any other function is put into a module.
         args, kwargs: example inputs, for their structure, shapes and dtypes. Their values are not
             looked at.
         dynamic_shapes: which sizes stay open, for each argument (a dict by name, a tuple in
@@ -47,9 +48,15 @@ def export(
     narrows a range of ``Dim.AUTO`` and contradicts a named one. Operators take an open size to be
     at least 2 when they ask whether it broadcasts; they serve 0 and 1 like all others.
 
+    A program of ``jit.script`` keeps the branches and loops that depend on values of tensors or on
+    open sizes, as ``if`` and ``loop`` nodes; loops of a known number of turns are written out, as
+    those of Python are. Numbers that a branch or loop changes are tensors in the graph.
+
     Raises :class:`UserError` for what contradicts ``dynamic_shapes``, and
     :class:`~coredispatch.plugin.DataDependentError` with the line where the program reads the
-    value of an element.
+    value of an element. :class:`~coredispatch.graph.GraphError` with the line for a branch or loop
+    of a compiled program that has no such form: what a loop carries changes its shape, or a list
+    grows in it.
 
     Example:
         >>> net = cd.nn.Linear(4, 2)
@@ -58,6 +65,8 @@ def export(
         >>> program.module()(cd.ones(7, 4)).shape
         coredispatch.Size([7, 2])
     """
+    if isinstance(mod, ScriptFunction):
+        mod = _module_of(mod)
     if not isinstance(mod, Module):
         raise ValueError(
             f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}. Put a "
@@ -88,6 +97,14 @@ def export(
     program = lifted(mod, trace, shapes, guards, (args, named))
     program.closed = closed
     return program
+
+
+def _module_of(function: ScriptFunction[..., Any]) -> Module:
+    """A compiled function as a module, which has the tensors that it reads."""
+    made = Module()
+    made.add_module("constants", function._constants)
+    made.__dict__["forward"] = function
+    return made
 
 
 class _Trace:

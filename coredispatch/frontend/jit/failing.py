@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.graph.codegen import PythonCode
 from coredispatch.graph.objects import ScriptError
 from coredispatch.plugin import OpError
 
-__all__ = ["explained"]
+__all__ = ["explained", "located", "shown_line"]
 
 _CLASSES: dict[type, Any] = {}
 
 
 def explained(error: Exception, code: PythonCode, filename: str) -> Exception:
     """What a program raises for ``error``: it names the user's line, and is a RuntimeError."""
+    return located(error, lambda: _lines(error, code, filename))
+
+
+def located(error: Exception, lines: Callable[[], list[str]]) -> Exception:
+    """``error`` as a RuntimeError that names ``lines`` of the source, the outermost first."""
     if getattr(error, "_script_line", False):
         return error
-    place = _place(error, code, filename)
+    place = "\n".join(("The following operation failed in a compiled program:", *lines()))
     if isinstance(error, (RuntimeError, ScriptError)):
         if type(error).__str__ in (ScriptError.__str__, RuntimeError.__str__):
             error.args = (f"{place}\n{error}",)
@@ -38,19 +44,22 @@ def explained(error: Exception, code: PythonCode, filename: str) -> Exception:
     return new
 
 
-def _place(error: BaseException, code: PythonCode, filename: str) -> str:
-    lines = ["The following operation failed in a compiled program:"]
+def _lines(error: BaseException, code: PythonCode, filename: str) -> list[str]:
+    lines: list[str] = []
     at = error.__traceback__
     while at is not None:
         if at.tb_frame.f_code.co_filename == filename:
             origin = code.origins.get(at.tb_lineno)
             if origin is not None:
-                file, line, name = origin
-                lines.append(f'  File "{file}", line {line}, in {name}')
-                shown = linecache.getline(file, line).strip()
-                lines += [f"    {shown}"] if shown else []
+                lines += shown_line(*origin)
         at = at.tb_next
-    return "\n".join(lines)
+    return lines
+
+
+def shown_line(file: str, line: int, name: str) -> list[str]:
+    """A line of the source as a traceback shows it."""
+    shown = linecache.getline(file, line).strip()
+    return [f'  File "{file}", line {line}, in {name}', *([f"    {shown}"] if shown else [])]
 
 
 def _class(kind: type) -> Any:

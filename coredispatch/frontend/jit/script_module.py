@@ -115,6 +115,7 @@ class GraphMethod:
                 raise compiled.explained(error)  # noqa: B904
 
         run.__name__ = name
+        run.__signature__ = bound.python("self")  # type: ignore[attr-defined]
         self.run, self.signature = run, bound
 
 
@@ -324,6 +325,7 @@ class ScriptFunction(Generic[_P, _R]):
         self.__name__ = name
         self._function = Compiled(graph, name)
         self._signature = Signature(graph, name)
+        self.__signature__ = self._signature.python()
         graph.owning_module = constants
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:

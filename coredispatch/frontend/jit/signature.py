@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,20 @@ class Signature:
         self.checks += [(i, _like(e)) for i, e in enumerate(self.examples) if e is not None]
         self.count = len(places)
         self.open = any(name.startswith("*") for name in self.names)
+
+    def python(self, *first: str) -> inspect.Signature:
+        """The parameters as ``inspect`` has them, behind others that come first."""
+        kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        made = [inspect.Parameter(name, kind) for name in first]
+        for name, default in zip(self.names, self.defaults):
+            if name.startswith("*"):
+                made.append(inspect.Parameter(name[1:], inspect.Parameter.VAR_POSITIONAL))
+                continue
+            given = default[0] if default else inspect.Parameter.empty
+            if not default and made and made[-1].default is not inspect.Parameter.empty:
+                kind = inspect.Parameter.KEYWORD_ONLY  # only those have no default behind one
+            made.append(inspect.Parameter(name, kind, default=given))
+        return inspect.Signature(made)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments in order, converted where TorchScript converts them.

@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.jit.module_hooks import HOOKS, script_hooks
 from coredispatch.graph import Graph, map_arg
+from coredispatch.graph.abstract import AbstractRecorder
 from coredispatch.graph.capture import Recorder, tracing, unwrapped
 from coredispatch.plugin import Mode, Switch
 
@@ -20,10 +21,15 @@ class _untraced(Mode):
 
 
 def recorder_of_scripts() -> Any:
-    """The recorder of the ``jit.trace`` that is running, None outside, and inside such a call."""
+    """The recorder that takes compiled programs with their control flow, None where none does.
+
+    It is that of the ``jit.trace`` that is running, outside of such a call, or one of a program
+    that is followed without data.
+    """
     mode = tracing.current()
     recorder = None if mode is None else mode.recorder
-    return recorder if getattr(recorder, "keeps_scripts", False) else None
+    kept = getattr(recorder, "keeps_scripts", False) or isinstance(recorder, AbstractRecorder)
+    return recorder if kept else None
 
 
 def run_untraced(
@@ -44,8 +50,13 @@ def call_traced(
     """``run(*args)`` on the values of the example, and the program as part of the trace.
 
     The module of a call that the trace knows becomes one node, a call of it; any other program is
-    copied, and the tensors that it reads become attributes of the trace.
+    copied, and the tensors that it reads become attributes of the trace. Without data, the program
+    is followed node by node.
     """
+    if isinstance(recorder, AbstractRecorder):
+        from coredispatch.frontend.jit.following import follow
+
+        return follow(recorder, graph, owner, args)
     result = run_untraced(recorder, run, args, {})
     path = next((name for known, name in recorder.modules if known is owner), None)  # type: ignore[attr-defined]
     hooked = any(script_hooks(owner, kind) for kind in HOOKS)  # a call would run them once more

@@ -55,7 +55,12 @@ def translate_loop(translator: Any, node: Node) -> tuple[Any, ...]:
     _, *places = inner.placeholders
     last: Any = inner.output_node()
     _, *ends = last.args[0]
-    changed = [i for i, (place, end) in enumerate(zip(places, ends)) if end is not place]
+    # Sizes come in from around the loop: a turn may compute them anew, and does not change them.
+    changed = [
+        i
+        for i, (place, end) in enumerate(zip(places, ends))
+        if end is not place and isinstance(carried[i], Tensor)
+    ]
     begun = _begin(translator)
     turn, going = builder.unique("turn"), builder.unique("going")
     inputs = [
@@ -64,7 +69,6 @@ def translate_loop(translator: Any, node: Node) -> tuple[Any, ...]:
     ]
     for i, (place, value) in enumerate(zip(places, carried)):
         if i in changed:
-            _tensor(value, node)
             name = builder.unique("carried")
             inputs.append(translator.value_info(name, value.info))
             value = Tensor(name, value.info)
@@ -76,7 +80,7 @@ def translate_loop(translator: Any, node: Node) -> tuple[Any, ...]:
     body = _end(translator, begun, "body", inputs, names, known)
     made = builder.op(
         "Loop",
-        None if trips is None else np.array(trips, dtype=np.int64),
+        None if trips is None else _scalar(translator, trips, dtypes.int64),
         _truth(translator, condition),
         *(carried[i] for i in changed),
         outputs=len(changed),
@@ -128,12 +132,14 @@ def _end(
 
 def _truth(translator: Any, condition: Any) -> str:
     """A condition as ONNX takes it: a bool without dimensions."""
-    builder = translator.builder
-    if not isinstance(condition, Tensor):
-        return str(builder.name_of(np.array(bool(condition))))
-    name = builder.cast(condition, dtypes.bool_)
-    if condition.rank:
-        name = builder.op("Reshape", name, np.array([], dtype=np.int64))
+    return _scalar(translator, condition, dtypes.bool_)
+
+
+def _scalar(translator: Any, value: Any, dtype: Any) -> str:
+    """A number, length or tensor of one element as a tensor without dimensions."""
+    name = translator.builder.cast(value, dtype)
+    if isinstance(value, Tensor) and value.rank:
+        name = translator.builder.op("Reshape", name, np.array([], dtype=np.int64))
     return str(name)
 
 
