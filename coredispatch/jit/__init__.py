@@ -8,11 +8,14 @@ publish(__name__)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import branching as branching
     from . import compiler as compiler
     from . import failing as failing
+    from . import following as following
     from . import freezing as freezing
     from . import frontend as frontend
     from . import fusion as fusion
+    from . import looping as looping
     from . import markers as markers
     from . import module_hooks as module_hooks
     from . import overloads as overloads
@@ -23,3 +26,4 @@ if TYPE_CHECKING:
     from . import settling as settling
     from . import signature as signature
     from . import traced_calls as traced_calls
+    from . import unknown as unknown
