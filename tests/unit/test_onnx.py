@@ -376,3 +376,75 @@ def test_an_axis_of_one_that_the_program_squeezes_is_told() -> None:
     net = Call(lambda x: x.squeeze(0) + 1)
     with pytest.warns(UserWarning, match="stay those of the example"):
         cd.onnx.export(net, (cd.ones(1, 3),), input_names=["x"], dynamic_axes={"x": {0: "batch"}})
+
+
+class Rows(nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x @ y
+
+
+def open_program() -> Any:
+    rows, columns = cd.Dim("rows"), cd.Dim("columns")
+    return cd.export.export(
+        Rows(), (cd.ones(3, 4), cd.ones(4, 5)), dynamic_shapes=({0: rows}, {1: columns})
+    )
+
+
+def named_sizes(made: Any) -> list[list[Any]]:
+    graph = made.model_proto.graph
+    shapes = [value.type.tensor_type.shape.dim for value in (*graph.input, *graph.output)]
+    return [[d.dim_param or d.dim_value for d in shape] for shape in shapes]
+
+
+def test_dynamic_axes_name_the_open_sizes_of_an_exported_program() -> None:
+    made = cd.onnx.export(open_program())
+    assert named_sizes(made) == [["rows", 4], [4, "columns"], ["rows", "columns"]]
+    axes = {"left": {0: "batch"}, "y": [-1], "out": {0: "batch"}}
+    made = cd.onnx.export(
+        open_program(), input_names=["left"], output_names=["out"], dynamic_axes=axes
+    )
+    assert named_sizes(made) == [["batch", 4], [4, "y_dim_-1"], ["batch", "y_dim_-1"]]
+    (found,) = made(cd.ones(2, 4), cd.ones(4, 7))
+    assert found.equal(cd.full((2, 7), 4.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dynamic_axes": {"x": {1: "width"}}}, "dimension 1 of 'x' open, and .* the size 4 only"),
+        ({"dynamic_axes": {"x": {2: "width"}}}, "dimension 2 of 'x', which has 2"),
+        ({"dynamic_axes": {"x": {0: "a", -2: "b"}}}, "names one size 'a' and 'b'"),
+        ({"dynamic_axes": {"x": {0: "columns"}}}, "the size rows 'columns', which is another"),
+        ({"dynamic_shapes": {"x": {0: "a"}}}, "sizes of a program that is exported are settled"),
+    ],
+)
+def test_axes_that_an_exported_program_does_not_have(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cd.onnx.export(open_program(), **options)
+
+
+def test_names_of_axes_that_are_no_inputs_are_told() -> None:
+    with pytest.warns(UserWarning, match="names 'z', which is no input"):
+        cd.onnx.export(open_program(), dynamic_axes={"z": {0: "a"}})
+
+
+@cd.jit.script
+def doubled(x, y):  # type: ignore[no-untyped-def]
+    while bool(x.sum() < y.sum()):
+        x = x * 2
+    return x
+
+
+def test_compiled_functions() -> None:
+    made = cd.onnx.export(doubled, (cd.ones(3), cd.ones(3)), dynamic_axes={"x": [0], "y": {0: "m"}})
+    assert kinds(made).count("Loop") == 1
+    (found,) = made(cd.ones(2), cd.full((5,), 7.0))
+    assert found.equal(cd.full((2,), 32.0))
+
+
+def test_the_default_opset_is_that_of_pytorch() -> None:
+    made = cd.onnx.export(nn.ReLU(), cd.ones(2))
+    (opset,) = made.model_proto.opset_import
+    assert opset.version == 20
+    torch = pytest.importorskip("torch")
+    assert opset.version == torch.onnx._constants.ONNX_DEFAULT_OPSET

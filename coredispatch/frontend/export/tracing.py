@@ -18,7 +18,7 @@ from coredispatch.graph.abstract import Abstract, AbstractRecorder
 from coredispatch.graph.capture import load, source, tracing
 from coredispatch.registry import TABLE
 
-__all__ = ["export"]
+__all__ = ["export", "module_of"]
 
 
 def export(
@@ -66,7 +66,7 @@ def export(
         coredispatch.Size([7, 2])
     """
     if isinstance(mod, ScriptFunction):
-        mod = _module_of(mod)
+        mod = module_of(mod)
     if not isinstance(mod, Module):
         raise ValueError(
             f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}. Put a "
@@ -99,7 +99,7 @@ def export(
     return program
 
 
-def _module_of(function: ScriptFunction[..., Any]) -> Module:
+def module_of(function: ScriptFunction[..., Any]) -> Module:
     """A compiled function as a module, which has the tensors that it reads."""
     made = Module()
     made.add_module("constants", function._constants)

@@ -10,6 +10,8 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.export import Dim, ExportedProgram
 from coredispatch.frontend.export import export as export_program
 from coredispatch.frontend.export.errors import UserError
+from coredispatch.frontend.export.tracing import module_of
+from coredispatch.frontend.jit.script_module import ScriptFunction
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from coredispatch.frontend.onnx.program import ONNXProgram
@@ -17,11 +19,13 @@ from coredispatch.frontend.onnx.translation import translated
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.utils import _pytree as pytree
 from coredispatch.graph import Node, ValueInfo
+from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Operator, ShapeError
 
 __all__ = ["export", "is_in_onnx_export"]
 
-#: what models are written in unless another version is asked for
+#: what models are written in unless another version is asked for: the default of ``torch.onnx``,
+#: which older runtimes run too, and whose operators are enough for all translations
 _OPSET = 20
 _LEAST = 18
 _EXPORTING = [0]
@@ -33,7 +37,7 @@ def is_in_onnx_export() -> bool:
 
 
 def export(
-    model: Module | ExportedProgram,
+    model: Module | ScriptFunction[..., Any] | ExportedProgram,
     args: tuple[Any, ...] | Any = (),
     f: Any = None,
     *,
@@ -60,7 +64,8 @@ def export(
     """``model`` as an ONNX model: its operators, its weights, and the sizes that stay open.
 
     Args:
-        model: a module, or an exported program. A module is exported in the mode that it is in.
+        model: a module, a function of ``jit.script``, or an exported program. A module is exported
+            in the mode that it is in.
         args, kwargs: example inputs; one tensor stands for the tuple of it.
         f: a path or a file to write to, None for neither.
         input_names, output_names: names of the first inputs and outputs.
@@ -68,7 +73,8 @@ def export(
         dynamic_shapes: as for :func:`coredispatch.export.export`; names in the place of a ``Dim``
             are sizes that stay open where the program lets them.
         dynamic_axes: the older way to say it: name of an input -> dict dimension -> name, or the
-            list of dimensions.
+            list of dimensions. For an exported program they name sizes that are open in it; others
+            are a ``ValueError``, and so is ``dynamic_shapes``, which belongs to its export.
         custom_translation_table: operator -> ``function(builder, *args)``, which writes nodes with
             :meth:`Builder.op` and returns the name of the result.
         external_data: whether the weights go into a file beside ``f``.
@@ -92,6 +98,8 @@ def export(
     unknown = set(older) - _IGNORED
     if unknown:
         raise TypeError(f"export() got an unexpected keyword argument {min(unknown)!r}")
+    if isinstance(model, ScriptFunction):
+        model = module_of(model)
     opset = _opset(opset_version)
     given = args if isinstance(args, tuple) else (args,)
     sizes: dict[str, str] = {}
@@ -191,6 +199,13 @@ def _program(
     sizes: dict[str, str],
 ) -> ExportedProgram:
     if isinstance(model, ExportedProgram):
+        if shapes is not None:
+            raise ValueError(
+                "onnx.export(ExportedProgram, dynamic_shapes=...): the sizes of a program that is "
+                "exported are settled; give dynamic_shapes to export.export, or names in dynamic_axes"
+            )
+        if axes is not None:
+            sizes.update(_names_of_axes(model, axes, list(input_names or ()), output_names or ()))
         return model
     if not isinstance(model, Module):
         raise OnnxExporterError(
@@ -300,6 +315,57 @@ def _without_names(shapes: Any, names: list[str]) -> Any:
     return shapes
 
 
+def _names_of_axes(
+    program: ExportedProgram, axes: Mapping[str, Any], input_names: list[str], output_names: Any
+) -> dict[str, str]:
+    """The names that ``dynamic_axes`` gives the open sizes of a program: symbol -> name."""
+    nodes = {node.name: node for node in program.graph.placeholders}
+    infos: dict[str, Any] = {}
+    for number, own in enumerate(program.graph_signature.user_inputs):
+        info = nodes[own].meta.get("value")
+        for name in (own, *input_names[number : number + 1]):
+            infos[name] = info
+    found: dict[str, str] = {}
+    for argument, given in axes.items():
+        if argument not in infos:
+            if argument not in output_names:
+                warn(f"dynamic_axes names {argument!r}, which is no input: {sorted(infos)}")
+            continue
+        for dim, name in _named_dims(argument, given):
+            size = _size_of(argument, infos[argument], dim)
+            if found.setdefault(str(size), name) != name:
+                raise ValueError(
+                    f"dynamic_axes names one size {found[str(size)]!r} and {name!r}: the exported "
+                    f"program has the size {size} in both places"
+                )
+    for size, name in found.items():
+        if name != size and name in program.range_constraints and name not in found:
+            raise ValueError(f"dynamic_axes names the size {size} {name!r}, which is another one's")
+    return found
+
+
+def _named_dims(argument: str, given: Any) -> list[tuple[int, str]]:
+    """The dimensions of one entry of ``dynamic_axes``, each with a name."""
+    if isinstance(given, Mapping):
+        return list(given.items())
+    return [(dim, f"{argument}_dim_{dim}") for dim in given]
+
+
+def _size_of(argument: str, info: Any, dim: int) -> Expression:
+    """The open size that ``dynamic_axes`` means. Raises ValueError for one that is not open."""
+    rank = len(info.shape) if isinstance(info, ValueInfo) else 0
+    if not -rank <= dim < rank:
+        raise ValueError(f"dynamic_axes names dimension {dim} of {argument!r}, which has {rank}")
+    size = info.shape[dim]
+    if not isinstance(size, Expression):
+        raise ValueError(
+            f"dynamic_axes wants dimension {dim} of {argument!r} open, and the exported program "
+            f"holds for the size {size} only: export it with dynamic_shapes={{{argument!r}: "
+            f"{{{dim}: cd.Dim(...)}}}}"
+        )
+    return size
+
+
 def _from_axes(
     model: Module,
     args: Any,
@@ -324,12 +390,7 @@ def _from_axes(
                 count += 1
                 given = axes.get(name, axes.get(argument))
                 if given is not None:
-                    pairs = (
-                        given.items()
-                        if isinstance(given, Mapping)
-                        else [(dim, f"{name}_dim_{dim}") for dim in given]
-                    )
-                    wanted = dict(pairs) or None
+                    wanted = dict(_named_dims(name, given)) or None
             own.append(wanted)
             known |= {argument} if len(leaves) == 1 else set()
             known |= {input_names[count - 1]} if 0 < count <= len(input_names) else set()
