@@ -202,7 +202,7 @@ def _program(
         if shapes is not None:
             raise ValueError(
                 "onnx.export(ExportedProgram, dynamic_shapes=...): the sizes of a program that is "
-                "exported are settled; give dynamic_shapes to export.export, or names in dynamic_axes"
+                "exported are settled; give them to export.export, or names in dynamic_axes"
             )
         if axes is not None:
             sizes.update(_names_of_axes(model, axes, list(input_names or ()), output_names or ()))
