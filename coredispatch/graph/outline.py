@@ -53,6 +53,9 @@ def outline(graph: Graph, calls: list[ModuleCall]) -> dict[str, Graph]:
         with graph.inserting_after(last):
             node = graph.call_module(call.path, tuple(arguments))
         node.meta = {"source": inside[0].meta.get("source")}
+        infos = tuple(result.meta["value"] for result in results if "value" in result.meta)
+        if len(infos) == len(results):
+            node.meta["value"] = infos[0] if len(infos) == 1 else infos
         new = [node]
         if len(results) == 1:
             results[0].replace_all_uses_with(node, lambda user, own=set(inside): user not in own)
@@ -60,6 +63,7 @@ def outline(graph: Graph, calls: list[ModuleCall]) -> dict[str, Graph]:
             for i, result in enumerate(results):
                 with graph.inserting_after(new[-1]):
                     new.append(graph.call_function(operator.getitem, (node, i)))
+                new[-1].meta = {k: v for k, v in result.meta.items() if k in ("value", "source")}
                 result.replace_all_uses_with(new[-1], lambda user, own=set(inside): user not in own)
         gone = set(inside)
         for later in calls[number + 1 :]:
@@ -92,6 +96,13 @@ def _between(begin: Node, end: Node) -> list[Node]:
         at = at.next
 
 
+def _standing(made: Node, node: Node) -> Node:
+    """A node of the inner graph that stands for one around it: what is known is the same."""
+    if "value" in node.meta:
+        made.meta["value"] = node.meta["value"]
+    return made
+
+
 def _extracted(call: ModuleCall, inside: list[Node]) -> Any:
     """``(graph, arguments, results)`` of the nodes, None where they cannot be moved."""
     prefix, own = f"{call.path}.", set(inside)
@@ -105,7 +116,7 @@ def _extracted(call: ModuleCall, inside: list[Node]) -> Any:
                 outside.setdefault(used)
     for name, node in call.given:
         if node not in own and node not in mapping and node.op != "get_attr":
-            mapping[node] = inner.placeholder(name)
+            mapping[node] = _standing(inner.placeholder(name), node)
             arguments.append(node)
     reads = []
     for node in outside:
@@ -114,10 +125,10 @@ def _extracted(call: ModuleCall, inside: list[Node]) -> Any:
         if node.op == "get_attr" and node.target.startswith(prefix):
             reads.append(node)
         else:
-            mapping[node] = inner.placeholder(node.name)
+            mapping[node] = _standing(inner.placeholder(node.name), node)
             arguments.append(node)
     for node in reads:
-        mapping[node] = inner.get_attr(node.target[len(prefix) :])
+        mapping[node] = _standing(inner.get_attr(node.target[len(prefix) :]), node)
     for node in inside:
         if node.op == "call_module" and not node.target.startswith(prefix):
             return None

@@ -25,6 +25,7 @@ from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import Recorder, Traced, TracerWarning, load, tracing
 from coredispatch.graph.examples import example_of
 from coredispatch.graph.outline import ModuleCall, outline
+from coredispatch.graph.passes.inference import complete_values
 from coredispatch.plugin import OpError
 
 __all__ = ["TracerWarning", "TracingCheckError", "trace", "trace_module"]
@@ -259,7 +260,21 @@ def _recorded(
     inner = outline(recorder.graph, calls) if outlined else {}
     recorder.graph.eliminate_dead_code()
     recorder.graph.lint()
+    complete_values(recorder.graph, _Attributes(root, holder))
+    for path, graph in inner.items():
+        complete_values(graph, root.get_submodule(path))  # type: ignore[union-attr]
     return recorder.graph, inner
+
+
+class _Attributes:
+    """The attributes that a trace reads: those of the module, and its constants."""
+
+    def __init__(self, root: Module | None, holder: Module) -> None:
+        self.root, self.holder = root, holder
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.root, name, self)
+        return getattr(self.holder, name) if found is self else found
 
 
 def _refuse_backward_hooks(root: Module) -> None:

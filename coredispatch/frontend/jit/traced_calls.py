@@ -9,6 +9,7 @@ from coredispatch.frontend.jit.module_hooks import HOOKS, script_hooks
 from coredispatch.graph import Graph, map_arg
 from coredispatch.graph.abstract import AbstractRecorder
 from coredispatch.graph.capture import Recorder, tracing, unwrapped
+from coredispatch.graph.values import info_of
 from coredispatch.plugin import Mode, Switch
 
 __all__ = ["call_traced", "recorder_of_scripts", "run_untraced"]
@@ -62,6 +63,7 @@ def call_traced(
     hooked = any(script_hooks(owner, kind) for kind in HOOKS)  # a call would run them once more
     if path and getattr(owner, "_graph", None) is graph and not hooked:
         node = recorder.graph.call_module(path, recorder.argument(args))
+        node.meta["value"] = info_of(result)
         return recorder.wrap(result, recorder._noted(node))
     prefix = "" if not path else f"{path}."
     return _wrapped(recorder, result, _copied(recorder, graph, owner, args, prefix, bool(path)))
