@@ -45,8 +45,8 @@ def infer_values(graph: Graph, inputs: Any) -> Graph:
 def complete_values(graph: Graph, root: Any) -> None:
     """Enter ``meta["value"]`` where a node has none and rules tell it from those that have one.
 
-    ``root`` has the attributes and submodules. Nodes in branches and loops count too. Numbers get no
-    entry: what a trace computes from sizes holds for others.
+    ``root`` has the attributes and submodules. Nodes in branches and loops count too. Numbers get
+    no entry: what a trace computes from sizes holds for others.
     """
     with no_grad(), computed_again():
         _Rules(graph, root, keep=True).infer(None)
