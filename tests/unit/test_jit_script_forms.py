@@ -221,6 +221,42 @@ def test_modules_that_stay_modules_in_a_frozen_one_have_constants_of_their_own()
     assert names == ["recurrent", "inner_layer", "inner_layer_", "encoder"]  # ``same`` is no other
 
 
+def test_freezing_may_leave_parameters_what_they_are() -> None:
+    module, x = Layers().eval(), cd.randn(3, 2, 4)
+    frozen = cd.jit.freeze(cd.jit.script(module), preserve_parameters=True)
+    own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    found = [*frozen.parameters(), *frozen.buffers()]
+    assert found and {id(tensor) for tensor in found} == own
+    frozen(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+    with cd.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(0.5)
+    cd.testing.assert_close(reloaded(frozen)(x), module(x))
+    cd.testing.assert_close(frozen(x), module(x))
+
+
+class Normalized(nn.Module):
+    def __init__(self, lib: Any = nn) -> None:
+        super().__init__()
+        self.conv, self.norm = lib.Conv2d(1, 2, 3), lib.BatchNorm2d(2)
+        self.unused, self.scale = lib.Linear(2, 2), 3
+
+    def forward(self, x: cd.Tensor) -> cd.Tensor:
+        return self.norm(self.conv(x)) * self.scale
+
+
+def test_parameters_that_stay_are_those_that_the_program_uses_and_fold_nothing() -> None:
+    module = Normalized().eval()
+    frozen = cd.jit.freeze(cd.jit.script(module), preserve_parameters=True)
+    names = dict(frozen.named_parameters())
+    assert set(names) == {"conv_weight", "conv_bias", "norm_weight", "norm_bias"}
+    assert names["conv_weight"] is module.conv.weight
+    assert {"norm_running_mean", "norm_running_var"} <= set(dict(frozen.named_buffers()))
+    assert "batch_norm" in frozen.code and "self.scale" not in frozen.code
+    assert "batch_norm" not in cd.jit.freeze(cd.jit.script(module)).code
+
+
 def test_freezing_folds_normalizations_into_convolutions() -> None:
     module = filled(programs.ResNet()).eval()
     x = programs.ramp(2, 3, 16, 16)

@@ -16,6 +16,7 @@ from coredispatch.frontend.jit.script_module import (
     copied_value,
 )
 from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.nn.module import buffers_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.passes.inlining import inline_modules, replace_node
@@ -38,6 +39,9 @@ def freeze(
     place of its parameters. Branches that the constants decide are gone. Results are those of
     ``mod``, whatever becomes of it later; gradients do not flow to parameters any more.
     ``optimize_numerics`` also folds a batch normalization into the convolution before it.
+    ``preserve_parameters`` leaves the parameters and buffers that the program uses what they are,
+    under names with underscores (``conv_weight``): they are those of ``mod``, gradients flow to
+    them, and normalizations are not folded. PyTorch has it as ``_freeze_module(...)``.
 
     Raises ``RuntimeError`` for a module in training mode or one that is not compiled.
     """
@@ -61,14 +65,14 @@ def freeze(
     written = {
         node.target for graph in inlined.values() for node in _all(graph) if node.op == "set_attr"
     }
-    frozen = _Frozen(mod, made, kept | written)
+    frozen = _Frozen(mod, made, kept | written, preserve_parameters)
     for name in kept - set(graphs):
         frozen.keep(name)
     for name, graph in inlined.items():
         frozen.constants(graph)
         _decide(graph)
         graph.eliminate_dead_code()
-        if optimize_numerics:
+        if optimize_numerics and not preserve_parameters:
             _fold_normalizations(graph, made)
         graph.owning_module = made
         graph.lint()
@@ -123,8 +127,8 @@ def _flat(path: str) -> str:
 class _Frozen:
     """The attributes of a frozen module: ``source`` had them, ``made`` gets them."""
 
-    def __init__(self, source: Any, made: Any, kept: set[str]) -> None:
-        self.source, self.made, self.kept = source, made, kept
+    def __init__(self, source: Any, made: Any, kept: set[str], shared: bool = False) -> None:
+        self.source, self.made, self.kept, self.shared = source, made, kept, shared
         self.names: dict[str, str] = {}
         self.modules: list[tuple[Any, str]] = []  # those that stay, by what they were
         self.taken = set(kept)
@@ -139,7 +143,12 @@ class _Frozen:
                     f"{self.source.original_name!r} has no attribute {path!r} to preserve"
                 )
             name = self._named(path)
-            self._enter(name, vars(at)[last])
+            if self.shared and last in at._parameters:
+                self.made.register_parameter(name, at._parameters[last])
+            elif self.shared and last in at._buffers:
+                self.made.register_buffer(name, at._buffers[last], buffers_of(at)[last])
+            else:
+                self._enter(name, vars(at)[last])
         return self.names[path]
 
     def _named(self, path: str) -> str:
@@ -183,7 +192,8 @@ class _Frozen:
             self.names[path] = name = same or self._named(path)
             if same is None:
                 self.modules.append((module, name))
-                self.made.add_module(name, _constant_module(module))
+                made = _with_same_tensors(module) if self.shared else _constant_module(module)
+                self.made.add_module(name, made)
         node.target = self.names[path]
 
     def _value(self, path: str) -> Any:
@@ -193,11 +203,17 @@ class _Frozen:
         return at
 
     def forget_unused(self, graphs: Any) -> None:
-        """Remove buffers that no graph reads any more."""
+        """Remove buffers and parameters that no graph reads any more."""
         used = {node.target for graph in graphs for node in _all(graph)} | self.kept
-        for name in list(self.made._buffers):
+        for name in [*self.made._buffers, *self.made._parameters]:
             if name not in used:
                 delattr(self.made, name)
+
+
+def _with_same_tensors(module: Any) -> Any:
+    """A copy that has the parameters and buffers of ``module`` itself."""
+    tensors = (*module.parameters(), *module.buffers())
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
 
 
 def _constant_module(module: Any) -> Any:
