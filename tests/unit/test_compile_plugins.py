@@ -6,16 +6,20 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.plugin import GraphCache, graph_key
+from coredispatch.plugin import ArrayApiBackend, GraphCache, graph_key, hookimpl
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXAMPLE = EXAMPLES / "third_party_compiler" / "coredispatch_blocks.py"
@@ -232,3 +236,47 @@ def test_what_each_node_gives_is_known_to_a_compiler() -> None:
     values = {node.name: node.meta["value"] for node in seen}
     assert [info.shape for info in values["batch_norm_train"]] == [(8, 4), (4,), (4,)]
     assert values["lerp_"].shape == (4,) and values["add_"].dtype is cd.int64
+
+
+def test_what_a_backend_looks_up_is_no_part_of_the_program() -> None:
+    """Its methods are called where a program asks for a device, and by the compiler itself."""
+    seen = threading.local()  # state that no guard holds
+
+    class Counting(ArrayApiBackend):
+        name, array_type, xp = "counting", np.ndarray, np
+
+        def device_count(self) -> int:
+            seen.calls = getattr(seen, "calls", 0) + 1
+            return 2
+
+        def device_index(self, raw: Any) -> int:
+            return seen.calls - seen.calls
+
+        def on(self, index: int) -> Any:
+            return nullcontext(seen.calls)
+
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.backend(Counting())
+
+    module = ModuleType("counting")
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    cd.plugins.load("counting", module)
+    try:
+        weight = cd.ones(3).to("counting").requires_grad_()
+
+        @cd.compile(fullgraph=True, backend="eager")
+        def step(x: Any) -> Any:
+            loss = (x.to(weight.device) * weight).sum()
+            loss.backward()
+            return loss.detach(), (x * weight).exp()
+
+        for factor in (1.0, 2.0, 3.0):
+            weight.grad = None
+            loss, kept = step(cd.full((3,), factor).to("counting"))
+            assert loss.item() == 3 * factor and weight.grad.tolist() == [factor] * 3
+            assert kept.grad_fn is not None
+        told = cd.compiler.explain(step, cd.ones(3).to("counting"))
+        assert told.problems == [] and told.calls >= 2
+    finally:
+        cd.plugins.unload("counting")

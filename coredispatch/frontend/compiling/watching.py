@@ -23,7 +23,7 @@ from coredispatch._frames import in_standard_library
 from coredispatch.frontend.compiling.recording import Recorder
 from coredispatch.frontend.compiling.state import State
 from coredispatch.frontend.ownership import is_library_name, of_library
-from coredispatch.plugin import Value
+from coredispatch.plugin import Backend, Value, is_masked
 
 __all__ = ["Watch"]
 
@@ -118,7 +118,8 @@ class Watch:
         self.differentiates = False
         self.thread = threading.get_ident()
         self.collecting = False
-        self.importing: Any = None  # the frame of an import that the package began
+        # What the package began and is no part of the program: an import, a method of a backend.
+        self.apart: Any = None
 
     def __enter__(self) -> Watch:
         self.before = sys.getprofile()
@@ -156,9 +157,9 @@ class Watch:
             return
         if self.collecting:
             return
-        if self.importing is not None:
-            if event == "return" and frame is self.importing:
-                self.importing = None
+        if self.apart is not None:
+            if event == "return" and frame is self.apart:
+                self.apart = None
             return
         if event == "call":
             self.entered(frame)
@@ -182,7 +183,10 @@ class Watch:
         code = frame.f_code
         kind = self.kind_of(frame)
         if code is _FIND_AND_LOAD and kind == "package":
-            self.importing = frame  # finders that somebody installed are no part of the program
+            self.apart = frame  # finders that somebody installed are no part of the program
+            return
+        if kind == "program" and self.is_machinery(frame):
+            self.apart = frame
             return
         if kind == "program":
             if not self.state.knows(code):
@@ -215,6 +219,15 @@ class Watch:
             self.optimizes = True
         if name in ("backward", "grad") and f"{os.sep}frontend{os.sep}" in file:
             self.differentiates = True
+
+    def is_machinery(self, frame: Any) -> bool:
+        """Whether code of a plugin runs for the package: a method of a backend, or its kernel.
+
+        Kernels of recorded calls are not heard of at all; these are of calls by the compiler.
+        """
+        if frame.f_back is None or self.kind_of(frame.f_back) != "package":
+            return False
+        return is_masked("compile") or isinstance(frame.f_locals.get("self"), Backend)
 
     def called(self, frame: Any, function: Any) -> None:
         """The program calls a C function."""
