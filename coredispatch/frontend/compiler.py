@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-#: options of PyTorch's compiler that say how fast a program is, and never what it gives: they are
-#: taken, and mean nothing to the compilers here
+#: options of PyTorch's compiler that say how fast a program is, and never what it gives. They are
+#: taken; ``triton.cudagraphs`` means something to the compiler ``cuda``, the others to none here
 _TAKEN = (
     "epilogue_fusion",
     "fallback_random",
@@ -107,8 +107,9 @@ def compile(
             operator, another name is that of a plugin, and a function ``(graph, inputs) ->
             callable`` is a compiler itself (``docs/write_a_compiler.md``).
         mode, options: a compiler that is a function gets them by keyword, unless they are the
-            default. The others have no settings: modes, and the options by which PyTorch's compiler
-            may be faster, change nothing, and other options are refused.
+            default. ``"reduce-overhead"``, ``"max-autotune"`` and ``{"triton.cudagraphs": True}``
+            let the compiler ``cuda`` capture CUDA graphs. Other modes, and the other options by
+            which PyTorch's compiler may be faster, change nothing; others are refused.
         disable: return ``model`` as it is.
 
     The first call runs ``model`` itself and is recorded. Later calls run the graph if what the
@@ -154,32 +155,34 @@ def compile(
     from coredispatch.graph.compilers import compiler_named
 
     load()
+    settings = _settings(mode, options)
     if callable(backend):
-        backend = _with_settings(backend, mode, options)
+        backend = functools.partial(backend, **settings) if settings else backend
     elif options:
         _check_options(options, backend)
-    compiler = compiler_named(backend)
+    compiler = compiler_named(backend, settings)
     if isinstance(model, OptimizedModule):
         model = model._orig_mod  # names of parameters have one prefix, however often
     if isinstance(model, CompiledFunction):
-        if (model.backend, model.fullgraph, model.dynamic) == (backend, fullgraph, dynamic):
+        known = (model.backend, model.settings, model.fullgraph, model.dynamic)
+        if known == (backend, settings, fullgraph, dynamic):
             return model
         model = model._fn  # compiled as it is asked for now
     made = CompiledFunction(model, compiler, fullgraph, dynamic)
-    made.backend = backend
+    made.backend, made.settings = backend, settings
     if isinstance(model, Module):
         return OptimizedModule(model, made)
     return made
 
 
-def _with_settings(backend: Any, mode: str | None, options: dict[str, Any] | None) -> Any:
-    """A compiler that is a function, with what the user set for it."""
+def _settings(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
+    """What the user set for a compiler."""
     settings: dict[str, Any] = {}
     if mode not in (None, "default"):
         settings["mode"] = mode
     if options:
         settings["options"] = dict(options)
-    return functools.partial(backend, **settings) if settings else backend
+    return settings
 
 
 def _check_options(options: dict[str, Any], backend: Any) -> None:
@@ -187,8 +190,7 @@ def _check_options(options: dict[str, Any], backend: Any) -> None:
     if unknown is not None:
         raise OpError(
             f"Unexpected optimization option {unknown}={options[unknown]!r} of compile: the "
-            f"compiler {backend!r} has no options; {', '.join(_TAKEN)} are taken and change "
-            "nothing",
+            f"compiler {backend!r} does not have it; {', '.join(_TAKEN)} are taken",
             fix="leave it out, or give a function as backend=, which gets options= by keyword",
         )
 
@@ -279,7 +281,7 @@ def reset() -> None:
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Says to CUDA graphs, which are not used, that a step begins."""
+    """Says that a step begins. Nothing depends on it: results of CUDA graphs are copied out."""
 
 
 class set_stance:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coredispatch.graph.codegen import compile_code, python_code
@@ -36,12 +36,12 @@ def compiler_names() -> list[str]:
     return [*plugins.compilers(), "eager"]
 
 
-def compiler_named(name: Any) -> Compiler:
+def compiler_named(name: Any, settings: Mapping[str, Any] | None = None) -> Compiler:
     """The compiler that ``name`` stands for.
 
     ``"eager"`` (also ``"aot_eager"``) is the interpreter, ``"inductor"`` asks the plugins in turn
     and then the interpreter, any other name is that of a plugin with ``coredispatch_compile``.
-    A function ``(graph, inputs) -> callable`` is a compiler itself.
+    A function ``(graph, inputs) -> callable`` is a compiler itself. ``settings`` are for plugins.
 
     Raises :class:`OpError` for a name that nobody has.
     """
@@ -49,19 +49,19 @@ def compiler_named(name: Any) -> Compiler:
         return _asked(name)
     if name in ("eager", "aot_eager", "eager_noexcept"):
         return eager
-    found = plugins.compilers()
+    found, settings = plugins.compilers(), dict(settings or {})
     if name in _BEST:
-        return _first(list(found.values()))
+        return _first(list(found.values()), settings)
     if name not in found:
         raise OpError(
             f"there is no compiler {name!r}",
             fix=f"use one of {', '.join(map(repr, (*found, 'eager')))}, or install its plugin",
         )
-    return _asked(_by_keyword(found[name]))
+    return _asked(_by_keyword(found[name], settings))
 
 
-def _by_keyword(function: Callable[..., Any]) -> Compiler:
-    return lambda graph, inputs: function(graph=graph, inputs=inputs)
+def _by_keyword(function: Callable[..., Any], settings: dict[str, Any]) -> Compiler:
+    return lambda graph, inputs: function(graph=graph, inputs=inputs, settings=settings)
 
 
 def _asked(function: Callable[..., Any]) -> Compiler:
@@ -84,10 +84,10 @@ def _asked(function: Callable[..., Any]) -> Compiler:
     return compile
 
 
-def _first(functions: list[Callable[..., Any]]) -> Compiler:
+def _first(functions: list[Callable[..., Any]], settings: dict[str, Any]) -> Compiler:
     def compile(graph: Graph, inputs: Sequence[Any]) -> Compiled:
         for function in functions:
-            made = function(graph=graph, inputs=inputs)
+            made = function(graph=graph, inputs=inputs, settings=settings)
             if made is not None:
                 result: Compiled = made
                 return result

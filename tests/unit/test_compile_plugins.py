@@ -280,3 +280,47 @@ def test_what_a_backend_looks_up_is_no_part_of_the_program() -> None:
         assert told.problems == [] and told.calls >= 2
     finally:
         cd.plugins.unload("counting")
+
+
+def test_a_compiler_is_told_mode_and_options_where_it_asks_for_them() -> None:
+    told: list[Any] = []
+
+    class Asking:
+        @hookimpl
+        def coredispatch_register(self, registrar: Any) -> None:
+            pass
+
+        @hookimpl
+        def coredispatch_compile(self, graph: Any, inputs: Any, settings: Any) -> Any:
+            told.append(settings)
+
+    class Plain:
+        @hookimpl
+        def coredispatch_register(self, registrar: Any) -> None:
+            pass
+
+        @hookimpl
+        def coredispatch_compile(self, graph: Any, inputs: Any) -> Any:
+            told.append("plain")
+
+    x = cd.ones(3)
+    cd.plugins.load("asking", Asking())
+    cd.plugins.load("plain", Plain())
+    try:
+        for backend, options in (
+            ("asking", {}),
+            ("asking", {"mode": "reduce-overhead"}),
+            ("asking", {"options": {"triton.cudagraphs": True}}),
+            ("plain", {"mode": "max-autotune"}),
+            ("inductor", {"mode": "max-autotune"}),
+        ):
+            fast = cd.compile(lambda x: (x + 1).exp(), backend=backend, **options)
+            fast(x), fast(x)
+            assert cd.compile(fast, backend=backend, **options) is fast
+            assert cd.compile(fast, backend=backend, mode="max-autotune-no-cudagraphs") is not fast
+    finally:
+        cd.plugins.unload("plain")
+        cd.plugins.unload("asking")
+    best = {"mode": "max-autotune"}
+    wanted = [{}, {"mode": "reduce-overhead"}, {"options": {"triton.cudagraphs": True}}]
+    assert told == [*wanted, "plain", "plain", best]

@@ -65,6 +65,7 @@ class CompiledFunction:
         self._fn = fn
         self._untimed, self.fullgraph, self.dynamic = compiler, fullgraph, dynamic
         self.backend: Any = compiler
+        self.settings: dict[str, Any] = {}
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
         self._numbers: list[Any] | None = None

@@ -32,6 +32,7 @@ class Explanation:
         fixed_sizes: which sizes are numbers that might be open, or why all are, with the line.
         size_counts: of each graph with open sizes for how many choices of them it is compiled, and
             how many calls the interpreter served.
+        told: what compiled graphs tell of themselves, by a method ``told()``: lines of text.
     """
 
     graphs: list[Any] = field(default_factory=list)
@@ -50,6 +51,7 @@ class Explanation:
     sizes: list[str] = field(default_factory=list)
     fixed_sizes: list[tuple[str, Any]] = field(default_factory=list)
     size_counts: list[tuple[int, int]] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
     @property
     def out_guards(self) -> list[str]:
@@ -79,6 +81,7 @@ class Explanation:
         for what, where in self.fixed_sizes:
             lines.append(what if where is None else "{} ({}:{} in {})".format(what, *where))
         lines += [f"Compiled again: {reason}" for reason in self.recompilations]
+        lines += self.told
         if self.given_up is not None:
             lines.append(f"Nothing more is compiled: {self.given_up}")
         return "\n".join(lines)
@@ -112,6 +115,8 @@ def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explana
                 for run in (segment.run, None if joint is None else joint.run):
                     if isinstance(run, BySize):
                         report.size_counts.append((len(run.ready), run.interpreted))
+                    for each in run.ready.values() if isinstance(run, BySize) else (run,):
+                        report.told += getattr(each, "told", list)()
                 decision = segment.decision
                 if decision is not None and decision.early:
                     place = "{}:{} in {}".format(*decision.where)

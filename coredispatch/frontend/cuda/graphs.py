@@ -5,8 +5,9 @@ were read (``static.copy_(batch)``), results are found in the tensors that were 
 Python computed while it was captured, learning rates for instance, stay as they were; shapes do,
 too. What waits for the device cannot be captured, and says so.
 
-Random numbers go on from replay to replay, with the generators that were used in the capture; a
-``manual_seed`` after it makes a new one, which the graph does not know.
+Random numbers go on from replay to replay, with the generators that were used in the capture. Masks
+of dropout are those of calls without a graph; of other numbers a ``manual_seed`` after the capture
+makes a new generator, which the graph does not know.
 
 Example:
     >>> g = cd.cuda.CUDAGraph()  # doctest: +SKIP

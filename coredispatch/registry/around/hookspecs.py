@@ -45,14 +45,16 @@ class Hooks:
         """
 
     @hookspec
-    def coredispatch_compile(self, graph: Any, inputs: Any) -> Any:
+    def coredispatch_compile(self, graph: Any, inputs: Any, settings: Any) -> Any:
         """A function that computes what ``graph`` computes, None for a graph it leaves to others.
 
         ``graph`` is a :class:`coredispatch.graph.Graph` whose nodes are inputs, calls of operators
         and of Python's functions, and one output, a tuple. ``inputs`` are examples: a tensor or a
         number for each placeholder. The function takes such values, in this order, and returns
         the tuple of results. It is called with autograd masked; shapes, dtypes, strides and devices
-        are those of the examples. Plugins that compile for somebody are asked by name
+        are those of the examples. ``settings`` has what the user gave ``cd.compile`` besides:
+        ``"mode"`` unless it is the default, and ``"options"``; an implementation that has none
+        leaves the argument out. Plugins that compile for somebody are asked by name
         (``cd.compile(backend="name of the plugin")``), or in turn (``docs/write_a_compiler.md``).
         """
 

@@ -126,12 +126,13 @@ class PluginLoader:
     def compilers(self) -> dict[str, Any]:
         """The plugins that compile graphs: name -> their ``coredispatch_compile``, last one first.
 
-        The name is that of the plugin, or what its module calls ``COMPILER``.
+        The name is that of the plugin, or what its module calls ``COMPILER``. All are called with
+        ``graph=``, ``inputs=`` and ``settings=``, also those that leave the last one out.
         """
         self.discover()
         callers = self._manager.hook.coredispatch_compile.get_hookimpls()
         return {
-            getattr(found.plugin, "COMPILER", found.plugin_name): found.function
+            getattr(found.plugin, "COMPILER", found.plugin_name): _compiler(found)
             for found in reversed(callers)
         }
 
@@ -348,6 +349,14 @@ class PluginLoader:
 
 def _dotted(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))
+
+
+def _compiler(found: Any) -> Any:
+    """What a plugin compiles with, called with settings whether it has any or not."""
+    function = found.function
+    if "settings" in found.argnames:
+        return function
+    return lambda graph, inputs, settings: function(graph=graph, inputs=inputs)
 
 
 def _one_line(error: BaseException) -> str:

@@ -22,6 +22,8 @@ __all__ = ["CudaBackend", "Detection", "detect"]
 COMPILER = "cuda"
 
 _found: Detection | None = None
+#: what was registered
+_backend: CudaBackend | None = None
 
 
 def _detection() -> Detection:
@@ -40,7 +42,9 @@ def coredispatch_api_version() -> tuple[int, int]:
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the backend ``cuda``, with devices or without; kernels, process groups over NCCL."""
-    registrar.backend(CudaBackend(_detection()))
+    global _backend
+    _backend = CudaBackend(_detection())
+    registrar.backend(_backend)
     if _detection().reason is None:
         cupy = _detection().cupy
         registrar.kernels("cuda", cuda.kernels(cupy), priority=cuda.PRIORITY)
@@ -51,13 +55,16 @@ def coredispatch_register(registrar: Registrar) -> None:
 
 
 @hookimpl
-def coredispatch_compile(graph: Any, inputs: Any) -> Any:
-    """The graph with fused kernels; None without a device, or where nothing is fused."""
-    if _detection().reason is not None:
+def coredispatch_compile(graph: Any, inputs: Any, settings: Any = None) -> Any:
+    """The graph with fused kernels; None without a device, or where nothing is fused.
+
+    Where ``settings`` ask for CUDA graphs it is captured into one after a few calls.
+    """
+    if _detection().reason is not None or _backend is None:
         return None
     from coredispatch_cuda_cupy.compiler import compile_graph
 
-    return compile_graph(graph, inputs, _detection().cupy)
+    return compile_graph(graph, inputs, _backend, settings)
 
 
 def _nccl(info: Any) -> Any:

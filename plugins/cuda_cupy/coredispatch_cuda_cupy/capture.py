@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-__all__ = ["begin", "current", "end"]
+import numpy as np
+
+__all__ = ["begin", "current", "end", "lasting"]
 
 _local = threading.local()
 
@@ -23,3 +25,13 @@ def begin(graph: Any) -> None:
 def end() -> None:
     """This thread captures nothing."""
     _local.graph = None
+
+
+def lasting(cupy: Any, count: int) -> Any:
+    """int64 numbers on the device that are written outside of a graph and read by its replays.
+
+    They come from the driver: a block of the graph's pool may be one that an earlier kernel of the
+    same graph writes to. Whoever keeps the graph keeps them.
+    """
+    memory = cupy.cuda.Memory(count * 8)
+    return cupy.ndarray((count,), np.int64, cupy.cuda.MemoryPointer(memory, 0))

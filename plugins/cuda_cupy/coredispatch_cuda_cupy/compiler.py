@@ -16,6 +16,7 @@ from coredispatch.plugin import graph as graphs
 from coredispatch_cuda_cupy.epilogues import merge
 from coredispatch_cuda_cupy.expressions import TEMPLATES, TYPES, write
 from coredispatch_cuda_cupy.kernel_text import Call, Text
+from coredispatch_cuda_cupy.replays import Replayed, asks_for_graphs
 from coredispatch_cuda_cupy.spelling import complete, spell
 
 __all__ = ["Fused", "compile_graph"]
@@ -24,12 +25,14 @@ _OPTIONS = ("--std=c++17",)
 _NUMBERS = itertools.count()
 
 
-def compile_graph(graph: Any, inputs: Any, cupy: Any) -> Any:
+def compile_graph(graph: Any, inputs: Any, backend: Any, settings: Any = None) -> Any:
     """A function that computes what ``graph`` computes, for inputs like these.
 
-    None where no group of operators becomes a kernel, an input is no array of CuPy's, or values are
-    on several devices.
+    Where ``settings`` ask for CUDA graphs, it is a :class:`Replayed`. Else None where no group of
+    operators becomes a kernel. None where an input is no array of CuPy's, or values are on several
+    devices.
     """
+    cupy = backend.cupy
     tensors: list[Any] = [value for value in inputs if isinstance(value, Value)]
     if not tensors or any(type(value.raw) is not cupy.ndarray for value in tensors):
         return None
@@ -42,12 +45,17 @@ def compile_graph(graph: Any, inputs: Any, cupy: Any) -> Any:
     products = merge(made, cupy)
     made = passes.fusion.fuse(made, TEMPLATES, lambda node: call_of(node) is not None)
     kernels = sum(_replaced(made, group, cupy) for group in passes.fusion.groups(made))
-    if not products + kernels:
+    captured = asks_for_graphs(settings)
+    if not products + kernels and not captured:
         return None
     made.lint()
     code = graphs.python_code(made, bound=True)
     run = graphs.compile_code(code, f"<graph {next(_NUMBERS)} for cuda>")
-    return lambda *values: run(graph.owning_module, *values)
+
+    def call(*values: Any) -> Any:
+        return run(graph.owning_module, *values)
+
+    return Replayed(backend, call) if captured else call
 
 
 def _type_of(argument: Any) -> str | None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from coredispatch.plugin import ArgumentError, OpError
 from coredispatch_cuda_cupy import capture
+from coredispatch_cuda_cupy.sharing import Order
 
-__all__ = ["DeviceStream"]
+__all__ = ["CapturedDraws", "DeviceStream"]
 
 _OFFSET = 8  # bytes of a state before those of cuRAND
 
@@ -21,7 +22,7 @@ class DeviceStream:
     The same seed gives the same numbers on devices with equally many multiprocessors: cuRAND
     keeps one state for each thread, and CuPy runs as many as fill the device. Dropout draws by
     Philox instead, whose numbers are a function of seed and offset on every device
-    (:meth:`next_draw`).
+    (:meth:`take`).
 
     The states are one array, which each draw reads and writes: a draw on another stream than the
     last one waits for that, on the device.
@@ -32,8 +33,7 @@ class DeviceStream:
         self._seed = seed
         self._offset = 0
         self._made: Any = None
-        #: the stream of the last draw
-        self._stream: Any = None
+        self._order = Order(cupy)
         self._lock = threading.Lock()
 
     @property
@@ -53,34 +53,25 @@ class DeviceStream:
                     )
                 self._made = self._cupy.random.default_rng(self._seed)
             if graph is None:
-                self._follow()
+                self._order.follow()
             else:
                 graph.generators[id(self._made)] = self, self._made
             return self._made
 
-    def _follow(self) -> None:
-        stream, last = self._cupy.cuda.get_current_stream(), self._stream
-        self._stream = stream
-        # Of a stream that is captured nothing runs yet, and waiting would be captured with it.
-        if last is not None and last.ptr != stream.ptr and not last.is_capturing():
-            event = self._cupy.cuda.Event(disable_timing=True)
-            event.record(last)
-            stream.wait_event(event)
-
     def follow(self) -> None:
         """Let the current stream, on which a graph draws next, wait for the last draw."""
         with self._lock:
-            self._follow()
+            self._order.follow()
 
     def prepare(self) -> None:
         """Make the states now, where a capture is to draw with them."""
         _ = self._generator
 
-    def next_draw(self) -> tuple[int, int]:
-        """Seed and offset for one draw by Philox, as signed 64-bit numbers."""
+    def take(self, draws: int) -> tuple[int, int]:
+        """Seed, and offset of the first one, for draws by Philox, as signed 64-bit numbers."""
         with self._lock:
             offset = self._offset
-            self._offset += 1
+            self._offset += draws
         seed = self._seed
         return seed - (1 << 64) if seed >> 63 else seed, offset
 
@@ -126,3 +117,31 @@ class DeviceStream:
         else:
             self._made = None
         self._offset = int.from_bytes(offset, "little")
+
+
+class CapturedDraws:
+    """Draws by Philox in a captured graph, whose seed and offset lie on the device.
+
+    Each replay goes on with the generator as it is then: the numbers are those of as many draws
+    without a graph, also behind a ``manual_seed``.
+    """
+
+    def __init__(self, cupy: Any, generator: Any) -> None:
+        self._cupy, self._generator = cupy, generator
+        #: seed and offset of the first draw
+        self.base = capture.lasting(cupy, 2)
+        self.count = 0
+        self._seed: int | None = None
+
+    def next(self) -> tuple[Any, int]:
+        """Where seed and offset lie, and the number of the next draw from that offset on."""
+        self.count += 1
+        return self.base, self.count - 1
+
+    def advance(self) -> None:
+        """Write seed and offset for the replay that comes next on the current stream."""
+        stream = self._generator.stream(lambda seed: DeviceStream(self._cupy, seed))
+        seed, offset = stream.take(self.count)
+        if seed != self._seed:
+            self.base[0], self._seed = seed, seed
+        self.base[1] = offset

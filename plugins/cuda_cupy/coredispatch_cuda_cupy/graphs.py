@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.plugin import ArgumentError, Device, OpError, default_generator
 from coredispatch_cuda_cupy import capture, device_checks, division
-from coredispatch_cuda_cupy.generator import DeviceStream
+from coredispatch_cuda_cupy.generator import CapturedDraws, DeviceStream
 from coredispatch_cuda_cupy.memory import Allocator
 
 __all__ = ["CapturedGraph", "Pools"]
@@ -70,8 +70,12 @@ class CapturedGraph:
         self._stream: Any = None
         #: by id random streams that draw in it, and CuPy's generators, whose states replays move on
         self.generators: dict[int, tuple[DeviceStream, Any]] = {}
+        #: by id generators that draw by Philox in it
+        self.draws: dict[int, CapturedDraws] = {}
         #: page-locked arrays that replays read and write
         self.kept: list[Any] = []
+        #: arrays that replays read, and the numbers to write to them when the capture ends
+        self.tables: list[tuple[Any, Any]] = []
         self._memory = ExitStack()
 
     def begin(self, handle: tuple[int, int] | None) -> None:
@@ -115,8 +119,12 @@ class CapturedGraph:
         try:
             self._graph = stream.end_capture()
         except Exception:
+            self.tables.clear()
             self._forget_pool()
             raise
+        for array, numbers in self.tables:
+            array.set(numbers)
+        stream.synchronize()  # whatever stream replays are on
 
     def replay(self) -> None:
         """Put all of it on the current stream."""
@@ -128,7 +136,22 @@ class CapturedGraph:
         device_checks.flag(self.cupy, "a captured graph")  # kernels in it may write to the flag
         for drawn, _ in self.generators.values():
             drawn.follow()
+        for draws in self.draws.values():
+            draws.advance()
         self._graph.launch()
+
+    def table(self, numbers: Any) -> Any:
+        """int64 numbers of the host as replays read them."""
+        array = capture.lasting(self.cupy, len(numbers))
+        self.tables.append((array, numbers))
+        return array
+
+    def draws_of(self, generator: Any) -> CapturedDraws:
+        """What this graph draws with a generator by Philox."""
+        found = self.draws.get(id(generator))
+        if found is None:
+            found = self.draws[id(generator)] = CapturedDraws(self.cupy, generator)
+        return found
 
     def address(self) -> int:
         """The driver's handle of the graph as it is launched."""
@@ -146,6 +169,8 @@ class CapturedGraph:
         """Forget what was captured, and let go of its memory."""
         self._graph = None
         self.generators.clear()
+        self.draws.clear()
+        self.tables.clear()
         self.kept.clear()
         self._forget_pool()
 

@@ -26,6 +26,7 @@ class Streams:
         self.cupy, self.allocator = cupy, allocator
         self._made: dict[tuple[int, int], list[Any]] = {}
         self._given: dict[tuple[int, int], int] = {}
+        self._capturing: dict[int, Any] = {}
 
     def make(self, index: int, priority: int) -> Any:
         """A stream of device ``index``; one of those made before, when there are many."""
@@ -36,6 +37,13 @@ class Streams:
             with self.cupy.cuda.Device(index):
                 made.append(self.cupy.cuda.Stream(non_blocking=True, priority=priority))
         return made[turn % _KEPT]
+
+    def for_capture(self, index: int) -> Any:
+        """The stream of device ``index`` on which compiled programs are captured."""
+        if index not in self._capturing:
+            with self.cupy.cuda.Device(index):
+                self._capturing[index] = self.cupy.cuda.Stream(non_blocking=True)
+        return self._capturing[index]
 
     def priorities(self) -> tuple[int, int]:
         """The least and the greatest priority of the current device, ``(0, -5)``."""

@@ -65,6 +65,7 @@ def stand_in(request: pytest.FixtureRequest, key_cuda_is_free: None) -> Iterator
         patch.setitem(sys.modules, "cupyx", cupyx)
         patch.setattr(plugin, "_found", found)
         backend = plugin.CudaBackend(found)
+        patch.setattr(plugin, "_backend", backend)
         cd.plugins.load("cuda_stand_in", module_for(backend))
         yield backend
         MACHINE.drain()

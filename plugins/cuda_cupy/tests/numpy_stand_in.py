@@ -252,10 +252,10 @@ def module_for(backend: Any) -> types.ModuleType:
         registrar.communicator("nccl", create, "cuda")
 
     @hookimpl
-    def coredispatch_compile(graph: Any, inputs: Any) -> Any:
+    def coredispatch_compile(graph: Any, inputs: Any, settings: Any) -> Any:
         from coredispatch_cuda_cupy.compiler import compile_graph
 
-        return compile_graph(graph, inputs, backend.cupy)
+        return compile_graph(graph, inputs, backend, settings)
 
     module.COMPILER = "cuda"  # type: ignore[attr-defined]
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]

@@ -247,7 +247,8 @@ class ndarray(np.ndarray):
         if memptr is None:
             return empty(shape, dtype, **kwargs)
         buffer = MACHINE.buffers[memptr.mem.ptr]
-        made = np.ndarray.__new__(cls, shape, dtype, buffer.real, memptr.ptr - buffer.ptr)
+        place = memptr.ptr - buffer.ptr
+        made = np.ndarray.__new__(cls, shape, dtype, buffer.real, place, kwargs.get("strides"))
         made.buffer, made.memory = buffer, memptr
         return made
 

@@ -189,11 +189,20 @@ def test_gradients_of_two_devices_are_clipped_together(on_host: Any) -> None:
     cd._foreach_mul_([p.grad for p in parameters for _ in range(1)] * 8, 1.0)
 
 
-def test_a_captured_graph_takes_the_operators_of_each_tensor(on_host: Any) -> None:
-    x, found = cd.full((3,), 8.0, device="cuda"), cd.zeros((), device="cuda")
+def test_a_captured_graph_has_tables_of_its_own(on_host: Any) -> None:
+    """Blocks of its pool are written to by kernels before: a table of those would be lost."""
+    tensors = [cd.full((3,), 8.0, device="cuda") for _ in range(5)]
+    found, small = cd.zeros((), device="cuda"), cd.ones(16, device="cuda")
     graph = cd.cuda.CUDAGraph()
     with cd.cuda.graph(graph):
-        cd.ops.unscale_each([x], found, 0.5)
+        for _ in range(3):
+            (small * 3).cumsum(0)
+        cd.ops.unscale_each(tensors, found, 0.5)
+        total = cd.ops.norm_of_each(tensors, 2.0)
+        (small * 5).cumsum(0)
+    before = on_host.library.launches
     graph.replay()
+    assert on_host.library.launches - before == 7  # 4 of them sums
     graph.replay()
-    assert x.tolist() == [2.0] * 3
+    assert [x.tolist() for x in tensors] == [[2.0] * 3] * 5
+    cd.testing.assert_close(total.cpu(), cd.full((5,), 12**0.5))

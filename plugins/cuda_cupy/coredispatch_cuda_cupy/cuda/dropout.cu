@@ -21,9 +21,12 @@ struct Philox {
     __device__ float uniform(int k) const { return (word[k] >> 8) * 5.9604644775390625e-8f; }
 };
 
-// Elements whose number is at least p are kept, times `scale`.
+// Elements whose number is at least p are kept, times `scale`. In a captured graph `base` has the seed,
+// and the offset of the first draw, which replays find written anew.
 extern "C" __global__ void dropout(
-    const E* x, E* out, bool* mask, i64 size, double p, double scale, i64 seed, i64 offset) {
+    const E* x, E* out, bool* mask, i64 size, double p, double scale, const i64* base, i64 seed,
+    i64 offset) {
+    if (base) seed = base[0], offset += base[1];
     for (Each block((size + 3) / 4); block.more(); block.next()) {
         Philox drawn(seed, block, offset);
         for (int k = 0; k < 4 && 4 * block.at + k < size; k++) {

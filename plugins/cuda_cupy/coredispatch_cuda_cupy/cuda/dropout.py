@@ -18,17 +18,19 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family, by operator."""
     launch = Family(cupy, "dropout")
 
-    def drawn(generator: Any) -> tuple[int, int]:
-        """Seed and offset of the next draw."""
+    def drawn(generator: Any) -> tuple[Any, int, int]:
+        """Where replays find their seed and offset, 0 outside of a capture; seed and offset."""
         if generator is None:
             generator = default_generator(Device("cuda", int(cupy.cuda.runtime.getDevice())))
+        graph = capture.current()
+        if graph is not None:
+            base, offset = graph.draws_of(generator).next()
+            return base, 0, offset
         stream = generator.stream(lambda seed: DeviceStream(cupy, seed))
-        found: tuple[int, int] = stream.next_draw()
-        return found
+        return (0, *stream.take(1))
 
     def native_dropout(self: Any, p: float, generator: Any) -> Any:
-        if not is_float(self.dtype) or capture.current() is not None:
-            # Seed and offset are numbers of the host, which a graph would replay.
+        if not is_float(self.dtype):
             return NotImplemented
         out, mask = cupy.empty(self.shape, self.dtype), cupy.empty(self.shape, bool)
         if self.size:

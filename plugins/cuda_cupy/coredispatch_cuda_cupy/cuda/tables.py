@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Table(NamedTuple):
 class Tables:
     """Tables that are made anew where arrays lie elsewhere than before.
 
-    A graph that is captured gets none: its replays would read what the host has let go of.
+    A graph that is captured has tables of its own, which it keeps.
     """
 
     def __init__(self, cupy: Any) -> None:
@@ -54,16 +55,17 @@ class Tables:
         ``written`` says which lists a kernel writes to; all, where it is not given.
 
         None where the arrays beside each other are not alike, not all are of one dtype, what is
-        written shares memory with another array, or a graph is captured.
+        written shares memory with another array.
         """
         given = [members for members in lists if members]
-        if not given or capture.current() is not None:
+        if not given:
             return None
         cuda = self.cupy.cuda
         where = int(cuda.runtime.getDevice()), cuda.get_current_stream().ptr
         own = [(x.data.ptr, x.shape, x.strides, x.dtype) for members in given for x in members]
         key = (where, written, tuple(map(len, given)), *own)
-        found = self.known.get(key)
+        graph = capture.current()
+        found = self.known.get(key) if graph is None else None
         if found is None:
             if len({len(members) for members in given}) > 1:
                 return None
@@ -71,19 +73,21 @@ class Tables:
                 return None
             if len({x.dtype for x in given[0]}) > 1 or not _are_apart(given, written):
                 return None
+            if graph is not None:
+                return self._made(given, graph.table)
             if len(self.known) >= _KEPT:
                 self.known.clear()
-            found = self.known[key] = self._made(given)
+            found = self.known[key] = self._made(given, self.cupy.asarray)
         return found
 
-    def _made(self, lists: list[Any]) -> Table:
+    def _made(self, lists: list[Any], put: Callable[[Any], Any]) -> Table:
         sizes = [x.size for x in lists[0]]
         counts = [-(-size // PART) for size in sizes]
         parts = [(k, j * PART) for k, count in enumerate(counts) for j in range(count)]
         numbers = [x.data.ptr for members in lists for x in members]
         numbers += [*sizes, *(k for k, _ in parts), *(start for _, start in parts)]
         numbers += np.cumsum([0, *counts[:-1]]).tolist()
-        array = self.cupy.asarray(np.array(numbers, np.int64))
+        array = put(np.array(numbers, np.int64))
         return Table(array, len(lists), len(sizes), len(parts))
 
 
