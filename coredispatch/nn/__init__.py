@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import module_hooks as module_hooks
     from . import older_backward_hooks as older_backward_hooks
     from . import pool_functions as pool_functions
+    from . import recorded_functions as recorded_functions
     from . import resampling_functions as resampling_functions
     from . import restoring as restoring
     from . import scaled_products as scaled_products

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,13 @@ import pytest
 
 import coredispatch as cd
 from coredispatch import fx
+from coredispatch.graph import run
 from coredispatch.graph.passes.common import eliminate_common_nodes
+from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.functionalization import functionalize
+from coredispatch.graph.passes.inference import infer_values
+from coredispatch.plugin import Operator
+from coredispatch.registry.model.schema import REQUIRED
 
 F = cd.nn.functional
 
@@ -54,6 +60,93 @@ def test_the_target_is_the_function_that_was_called(name: str) -> None:
     assert list(theirs.graph.nodes)[-2].target is their
     wanted = theirs(torch.tensor(x.tolist()))
     cd.testing.assert_close(traced(x), cd.tensor(wanted.tolist()), rtol=1e-4, atol=1e-5)
+
+
+#: name -> why no call of it is a node
+NOT_RECORDED = {
+    "BroadcastingList1": "an annotation",
+    "BroadcastingList2": "an annotation",
+    "BroadcastingList3": "an annotation",
+    "GRID_SAMPLE_INTERPOLATION_MODES": "a table",
+    "GRID_SAMPLE_PADDING_MODES": "a table",
+    "ScalingType": "an enumeration",
+    "SwizzleType": "an enumeration",
+    "assert_int_or_pair": "checks a number of Python's",
+    "boolean_dispatch": "makes functions",
+    "handle_torch_function": "asks classes of arguments",
+    "has_torch_function": "asks about arguments",
+    "has_torch_function_unary": "asks about arguments",
+    "has_torch_function_variadic": "asks about arguments",
+}
+
+
+def required(function: Any) -> tuple[list[str], list[str]]:
+    """The parameters without a default: by position, and by name alone."""
+    if isinstance(function, Operator):
+        params = [p for p in function.schema.params if p.default is REQUIRED]
+        return [p.name for p in params if not p.keyword_only], [
+            p.name for p in params if p.keyword_only
+        ]
+    found = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    return [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD], [
+        p.name for p in found if p.kind is p.KEYWORD_ONLY
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:reduction")  # the default of kl_div
+@pytest.mark.parametrize("name", F.__all__)
+def test_every_function_is_the_target_of_its_calls(name: str) -> None:
+    function = getattr(F, name)
+    if name in NOT_RECORDED:
+        assert not hasattr(function, "gives_new_memory") and not isinstance(function, Operator)
+        return
+    positional, named = required(function)
+    graph = cd.graph.Graph()
+    tracer = fx.proxy.GraphAppendingTracer(graph)
+    places = {n: tracer.create_proxy("placeholder", n, (), {}) for n in (*positional, *named)}
+    function(*(places[n] for n in positional), **{n: places[n] for n in named})
+    last = list(graph.nodes)[-1]
+    assert last.op == "call_function" and last.target is function
+    assert [*last.args, *last.kwargs.values()] == [place.node for place in places.values()]
+
+
+LONGER: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "unfold": (lambda a: F.unfold(a, 2, stride=2), (1, 2, 4, 4)),
+    "fold": (lambda a: F.fold(a, (4, 4), 2, stride=2), (1, 8, 4)),
+    "grid_sample": (
+        lambda a: F.grid_sample(a, a[:, :2].permute(0, 2, 3, 1), align_corners=True),
+        (1, 2, 4, 4),
+    ),
+    "lp_pool2d": (lambda a: F.lp_pool2d(a.abs(), 2.0, 2), (1, 2, 4, 4)),
+    "upsample": (lambda a: F.upsample(a, scale_factor=2), (1, 2, 4, 4)),
+    "pixel_shuffle": (lambda a: F.pixel_shuffle(a, 2), (1, 4, 3, 3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*upsample.*")
+@pytest.mark.parametrize("name", LONGER)
+def test_programs_of_functions_run_and_go_through_passes(name: str) -> None:
+    program, shape = LONGER[name]
+    x = cd.rand(*shape)
+    traced = fx.symbolic_trace(lambda a: program(a).add_(1))
+    assert getattr(F, name) in [node.target for node in traced.graph.nodes]
+    pure = functionalize(traced.graph)
+    for form in (
+        lambda a: run(pure, a)[0],
+        lambda a: run(decompose(pure, inputs=(a,)), a)[0],
+        pickle.loads(pickle.dumps(traced)),
+    ):
+        cd.testing.assert_close(form(x), program(x) + 1)
+    (node,) = [n for n in infer_values(traced.graph, (x,)).nodes if n.target is getattr(F, name)]
+    assert node.meta["value"].shape == tuple(program(x).shape)
+
+
+def test_random_functions_are_not_shared() -> None:
+    def program(a: Any) -> Any:
+        return F.fractional_max_pool2d(a, 2, 2).add(F.fractional_max_pool2d(a, 2, 2))
+
+    graph = fx.symbolic_trace(program).graph
+    assert len(eliminate_common_nodes(graph)) == len(graph)
 
 
 def test_the_operator_of_that_name_is_another_target() -> None:

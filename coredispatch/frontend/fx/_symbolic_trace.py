@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from coredispatch.frontend.fx.graph_module import GENERATED, GraphModule
 from coredispatch.frontend.fx.node import has_side_effect
-from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase
+from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase, proxy_in
 from coredispatch.frontend.nn import calling
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.container import Sequential
@@ -29,7 +29,7 @@ from coredispatch.frontend.utils._pytree import (
     tree_is_leaf,
     tree_map_with_path,
 )
-from coredispatch.graph import Graph, map_aggregate
+from coredispatch.graph import Graph
 from coredispatch.plugin import Device, DType, Layout
 
 __all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing"]
@@ -414,7 +414,7 @@ class Tracer(TracerBase):
     def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            if _has_proxy((args, kwargs)):
+            if proxy_in((args, kwargs)) is not None:
                 return self.create_proxy("call_function", function, args, kwargs)
             return function(*args, **kwargs)
 
@@ -427,12 +427,6 @@ def _reading(tracer: Tracer, seen: dict[str, Any]) -> Callable[..., Any]:
         return tracer.getattr(name, value, seen) if isinstance(value, Parameter) else value
 
     return read
-
-
-def _has_proxy(values: Any) -> bool:
-    found: list[Any] = []
-    map_aggregate(values, lambda a: found.append(a) if isinstance(a, Proxy) else a)
-    return bool(found)
 
 
 def _is_structured(value: Any) -> bool:
@@ -453,10 +447,9 @@ class ProxyableClassMeta(type):
     """Instances made from proxies while tracing are made by a call in the graph instead."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        found: list[Any] = []
-        map_aggregate((args, kwargs), lambda a: found.append(a) if isinstance(a, Proxy) else a)
-        if found:
-            return found[0].tracer.create_proxy("call_function", cls, args, kwargs)
+        proxy = proxy_in((args, kwargs))
+        if proxy is not None:
+            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
         return super().__call__(*args, **kwargs)
 
 

@@ -19,7 +19,7 @@ from coredispatch.plugin import Device, DType, Layer, Registrar, Value, dtypes, 
 from coredispatch.registry import plugins
 
 __all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "TraceError"]
-__all__ += ["TracerBase"]
+__all__ += ["TracerBase", "proxy_in"]
 
 
 class TraceError(ValueError):
@@ -293,6 +293,13 @@ class ParameterProxy(Proxy):
         return int(self.param.numel())
 
 
+def proxy_in(values: Any) -> Proxy | None:
+    """The first proxy among values, however deep; None where there is none."""
+    found: list[Proxy] = []
+    map_aggregate(values, lambda a: found.append(a) if isinstance(a, Proxy) else a)
+    return found[0] if found else None
+
+
 def _asserts(frame: Any) -> bool:
     """Whether the frame that called ``bool`` is in an ``assert``."""
     calling = frame.f_back
@@ -322,19 +329,17 @@ for _name in "lt le gt ge eq ne neg pos invert getitem".split():
 
 def _record(call: Any, args: tuple[Any, ...]) -> Any:
     """The kernel of the layer for every operator: a node."""
-    found: list[Proxy] = []
-    map_aggregate(args, lambda a: found.append(a) if isinstance(a, Proxy) else a)
-    if not found:
+    proxy = proxy_in(args)
+    if proxy is None:
         raise TraceError(f"{call.op.name} was called with a proxy that cannot be found")
     given, named = spelled(call.op, args)
-    return _call(found[0].tracer, call.op, given, named)
+    return _call(proxy.tracer, call.op, given, named)
 
 
 def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call with keywords, or by another signature: a node as it is written."""
-    found: list[Proxy] = []
-    map_aggregate((args, kwargs), lambda a: found.append(a) if isinstance(a, Proxy) else a)
-    return _call(found[0].tracer, op, args, kwargs)
+    proxy: Any = proxy_in((args, kwargs))
+    return _call(proxy.tracer, op, args, kwargs)
 
 
 def _call(tracer: TracerBase, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:

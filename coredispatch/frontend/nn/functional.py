@@ -6,6 +6,7 @@ of operators and of Python.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from coredispatch.frontend.argument_types import IntList
@@ -20,6 +21,7 @@ from coredispatch.frontend.nn.attention_functions import *  # noqa: F403
 from coredispatch.frontend.nn.legacy_arguments import FUNCTIONS
 from coredispatch.frontend.nn.loss_functions import *  # noqa: F403
 from coredispatch.frontend.nn.pool_functions import *  # noqa: F403
+from coredispatch.frontend.nn.recorded_functions import recorded
 from coredispatch.frontend.nn.resampling_functions import *  # noqa: F403
 from coredispatch.frontend.nn.scaled_products import *  # noqa: F403
 from coredispatch.frontend.operators import operators
@@ -186,3 +188,17 @@ __all__ = sorted(
         "unfold",
     }
 )
+
+#: what computes nothing: it asks about arguments, or makes functions
+_NOT_RECORDED = {
+    "assert_int_or_pair",
+    "boolean_dispatch",
+    "handle_torch_function",
+    "has_torch_function",
+    "has_torch_function_unary",
+    "has_torch_function_variadic",
+}
+_DRAWS = ("fractional_max_pool", "multi_head_attention")
+for _name in set(__all__) - _NOT_RECORDED - set(_operators):
+    if isinstance(globals()[_name], FunctionType):
+        globals()[_name] = recorded(globals()[_name], draws=_name.startswith(_DRAWS))

@@ -543,6 +543,8 @@ def _passed(
 
 def may_alias_memory(node: Node) -> bool:
     """Whether a function of Python may return memory of its arguments: a number is none."""
+    if getattr(node.target, "gives_new_memory", False):  # one of nn.functional
+        return False
     info = known(node)
     if info is None:
         return not is_number(node)

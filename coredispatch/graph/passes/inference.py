@@ -13,7 +13,7 @@ from coredispatch.graph.capture import load, tracing
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.interpreter import Interpreter
 from coredispatch.graph.node import Node, map_aggregate, map_arg
-from coredispatch.graph.targets import function_name
+from coredispatch.graph.targets import function_name, library_name
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Device, Operator, Value, dtypes, no_grad
 from coredispatch.registry.around.checks import came_by_signal
@@ -225,7 +225,8 @@ class _Rules(Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(target, Operator) and function_name(target) is None:
-            raise _Unknown
+            if library_name(target) is None:
+                raise _Unknown
         there = map_aggregate((args, kwargs), _on_meta)
         if isinstance(target, Operator) and not _has_tensor(there):
             names = [param.name for param in target.schema.params]
