@@ -298,6 +298,13 @@ def test_streams_and_captures_of_the_program(fused: Any) -> None:
     for k in range(4):
         with cd.cuda.stream(side if k % 2 else cd.cuda.default_stream()):
             found.append(fast(cd.full((3,), k / 4, device="cuda")))
+    fast(cd.ones(3, device="cuda"))
+    before = cd.cuda.default_stream().record_event()
+    with cd.cuda.stream(side):
+        fast(cd.ones(3, device="cuda"))
+        assert not before.query()
+        side.synchronize()
+        assert before.query()  # as the last replay had to wait for the others
     cd.cuda.synchronize()
     for k, got in enumerate(found):
         cd.testing.assert_close(got.cpu(), cd.full((3,), k / 2 + 1).exp())
