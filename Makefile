@@ -163,8 +163,10 @@ conformance: dev
 GPU_PATH := PYTHONPATH=$(CURDIR)/build/gpu$(if $(PYTHONPATH),:$(PYTHONPATH))
 ON_GPU := env PYTHONSAFEPATH=1 $(GPU_PATH) $(PYTHON)
 GPU_REPORT ?= build/gpu-report
-# All of `training` takes longer: GPU_CONFORMANCE='--level training --shard 1/8'.
-GPU_CONFORMANCE ?= --level operators
+# The levels that the suite is asked for, one after the other while there is time; what is left of one
+# goes on where it was ended: make gpu-conformance GPU_LEVELS=training. Further options: GPU_CONFORMANCE.
+GPU_LEVELS ?= operators training full
+GPU_CONFORMANCE ?=
 
 gpu-install:
 	rm -rf build/gpu
@@ -180,8 +182,10 @@ gpu-tests:
 
 gpu-conformance:
 	@mkdir -p $(GPU_REPORT)
-	COREDISPATCH_PLUGINS=cuda_cupy timeout -k 20 200 $(ON_GPU) -m coredispatch conformance run \
-	    --backend cuda $(GPU_CONFORMANCE) --quiet --json $(GPU_REPORT)/conformance.json
+	COREDISPATCH_PLUGINS=cuda_cupy timeout -k 20 200 sh -ec 'trap : TERM; for level in $(GPU_LEVELS); do \
+	    $(ON_GPU) -m coredispatch conformance run --backend cuda --level $$level --quiet \
+	        --database $(GPU_REPORT)/conformance.sqlite --resume --json $(GPU_REPORT)/$$level.json \
+	        $(GPU_CONFORMANCE); done'
 
 # It needs PyTorch with CUDA beside CuPy, and says so where it is not there. A script's own folder is
 # on the path, not the checkout.
