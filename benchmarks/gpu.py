@@ -5,7 +5,8 @@
 
 Each call runs in both libraries in turn; what is printed are medians in microseconds, their ratio,
 and the ratio that is aimed at. Training steps are measured under autocast to bfloat16, eager and as
-a captured CUDA graph (ours alone: PyTorch's side is eager), with the peak of memory of both.
+a captured CUDA graph, of the step as it is and of the compiled one (ours alone: PyTorch's side is
+eager), with the peak of memory of both.
 ``--seconds`` is about how long all of it may take.
 
 Without a GPU nothing is measured, and that is what is printed. ``--rehearse`` runs all of it small
@@ -158,6 +159,14 @@ def _captured(lib: Any, step: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
+def _compiled(lib: Any, step: Callable[[], Any]) -> Callable[[], Any]:
+    """The step by the compiler, as a CUDA graph from the fourth call on."""
+    made: Callable[[], Any] = lib.compile(step, mode="reduce-overhead")
+    for _ in range(4):
+        made()
+    return made
+
+
 def _measured_training(
     training: Training, ours: Any, theirs: Any, seconds: float, scale: int
 ) -> list[Row]:
@@ -166,8 +175,11 @@ def _measured_training(
     times = _pair(ours, theirs, steps, seconds)
     peaks = [lib.cuda.max_memory_allocated() / 2**20 for lib in (ours, theirs)]
     eager = Row("training bf16", training.name, *times, 1.0, *peaks)
-    times = _pair(ours, theirs, (_captured(ours, steps[0]), steps[1]), seconds)
-    return [eager, Row("training bf16", f"{training.name} as a graph", *times, 0.9)]
+    rows = [eager]
+    for how, make in (("as a graph", _captured), ("compiled as a graph", _compiled)):
+        times = _pair(ours, theirs, (make(ours, steps[0]), steps[1]), seconds)
+        rows.append(Row("training bf16", f"{training.name} {how}", *times, 0.9))
+    return rows
 
 
 # ---- the table ---------------------------------------------------------------------------------

@@ -37,12 +37,14 @@ def test_cases_are_measured_and_printed(gpu, stand_in, on_host, monkeypatch, cap
     options = argparse.Namespace(only="matmul,MLP", seconds=0.0)
     rows = gpu.measured(options, cd, cd, scale=0)
     assert capsys.readouterr().err == ""
-    assert [row.group for row in rows].count("training bf16") == 2
+    assert [row.group for row in rows].count("training bf16") == 3
     assert {row.group for row in rows} == {"small calls", "matmul", "training bf16"}
     assert all(row.ratio > 0 for row in rows)
     gpu.print_head()
     gpu.print_rows(rows)
-    assert "training bf16: MLP as a graph" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "training bf16: MLP as a graph" in shown
+    assert "training bf16: MLP compiled as a graph" in shown
 
 
 def test_what_fails_is_named_and_the_rest_is_measured(gpu, stand_in, monkeypatch, capsys):

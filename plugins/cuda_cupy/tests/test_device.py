@@ -156,6 +156,33 @@ def test_a_compiled_program_gives_what_eager_gives(cuda):
             cd.testing.assert_close(got, wanted)
 
 
+def test_a_compiled_step_is_a_graph(cuda):
+    batches = [(cd.randn(16, 32), cd.randint(0, 5, (16,))) for _ in range(8)]
+
+    def trained(compile):
+        cd.manual_seed(0)
+        layers = nn.Linear(32, 64), nn.GELU(), nn.Dropout(0.1), nn.LayerNorm(64), nn.Linear(64, 5)
+        model = nn.Sequential(*layers).to(cuda)
+        optimizer = cd.optim.AdamW(model.parameters(), lr=0.01, capturable=True)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            return loss.detach()
+
+        run = compile(step)
+        losses = [run(x.to(cuda), y.to(cuda)) for x, y in batches]
+        return run, [*losses, *(p.detach().clone() for p in model.parameters())]
+
+    run, found = trained(lambda step: cd.compile(step, mode="reduce-overhead"))
+    cd.testing.assert_close(found, trained(lambda step: step)[1], rtol=1e-3, atol=1e-4)
+    told = "\n".join(cd.compiler.explain(run, *(x.to(cuda) for x in batches[0])).told)
+    assert "1 captured" in told and "No CUDA graph" not in told
+
+
 # ---- the runtime -------------------------------------------------------------------------------
 
 
