@@ -42,6 +42,13 @@ DRAWS: dict[str, Callable[[Any], Any]] = {
     "log_normal_": lambda x: x.clone().log_normal_(),
     "gumbel_softmax": lambda x: F.gumbel_softmax(x, dim=-1),
 }
+
+
+def attended(x: Any) -> Any:
+    """Long enough for a kernel that drops weights by a seed."""
+    return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+
 #: what they draw depends on values of all ranks
 GATHERING: dict[str, Callable[[Any], Any]] = {
     "bernoulli of probabilities": lambda x: cd.bernoulli(x.sigmoid()),
@@ -49,6 +56,7 @@ GATHERING: dict[str, Callable[[Any], Any]] = {
     "normal": lambda x: cd.normal(x, x.exp()),
     "multinomial": lambda x: cd.multinomial(x.exp().flatten(1), 4),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "attention of many": lambda x: attended(cd.cat([x] * 40, 2)),
 }
 LAYOUTS = [(Replicate(),), (Shard(0),), (Shard(1),), (Shard(3),), (Shard(0), Shard(0))]
 

@@ -14,6 +14,7 @@ from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import TABLE, composite
+from coredispatch.registry.model.dtypes import int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import at_least, lesser
 
@@ -157,7 +158,9 @@ def scaled_dot_product_attention(
         given, options = (query, key, value, attn_mask), (is_causal, scale, enable_gqa)
         if not dropout_p:
             return attention(*given, *options)
-        seed = lazy.randint(0, 1 << 32, (2,), device=query.device)
+        # Drawn in the likeness of the query: where that is divided, all ranks agree on it.
+        like = lazy.expand(lazy.getitem(query, (0,) * query.ndim), (2,))
+        seed = lazy.randint_like(like, 0, 1 << 32, dtype=int64)
         return lazy.attention_dropout(*given, seed, dropout_p, *options)
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
     if groups > 1:
