@@ -241,9 +241,10 @@ WHEN: dict[str, Callable[..., bool]] = {
     "copy_": _accepts_copy,
     "to_dtype": _accepts_conversion,
 }
-#: of attention NumPy has no kernel, only the decomposition
+#: of attention NumPy has no kernel, only the decomposition; of a GRU's and a plain network's steps
+#: it converts all arrays, too, and takes several calls for each step
 LEAST: dict[str, int] = {
     name: _FEW if name in (*_ELEMENTWISE, *_REDUCTIONS, "copy_", "to_dtype") else _LEAST
     for name in KERNELS
-    if not name.startswith("attention")
+    if not name.startswith(("attention", "gru_", "rnn_"))
 }
