@@ -230,7 +230,7 @@ class KernelSteps(Memory):
             return False
         self.taken = 0
         make = lambda shape, dtype: self.made(node).reshape(shape)  # noqa: E731
-        multiply = partial(by.multiply, make=make, run=self.run, empty=self.room)
+        multiply = partial(by.served, make=make, run=self.run, empty=self.room)
         forms = products.forms_over(multiply)
         bias = [None] if node.target.name == "linear" else []
         return forms[node.target.name](*arrays, *bias) is not NotImplemented

@@ -13,7 +13,7 @@ from coredispatch_cpu_numba.arrays import is_dense
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.linalg.products import forms_over
 
-__all__ = ["FORMS", "KERNELS", "LEAST", "PRIORITY", "multiply"]
+__all__ = ["FORMS", "KERNELS", "LEAST", "PRIORITY", "multiply", "served"]
 
 PRIORITY = 12  # above the pack's own products
 _LEAST = 1 << 10  # elements of the first factor
@@ -96,6 +96,7 @@ def matmul(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 FORMS = forms_over(multiply)
+served = multiply
 KERNELS: dict[str, Callable[..., Any]] = (
     {} if blas.library() is None else {**FORMS, "bmm": stacks, "matmul": matmul}
 )

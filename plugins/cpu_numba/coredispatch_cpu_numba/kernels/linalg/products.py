@@ -1,8 +1,9 @@
 """Products of large matrices, and of stacks, where NumPy's BLAS leaves some of the processor.
 
 The OpenBLAS in NumPy's wheels chooses its kernels by the name of the processor, and takes those
-without AVX-512 for one that it does not know. Only there are these kernels registered, and they
-take matrices that are worth packing.
+without AVX-512 for one that it does not know. There these kernels are registered, and take matrices
+that are worth packing. On Intel's processors with AVX-512 its kernels take long for many rows and
+few columns: there these take such products.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import constant, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply", "shared"]
+__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over", "multiply", "served", "shared"]
 
 _LEAST = 1 << 11  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
@@ -34,30 +35,42 @@ _pack, _pack_turned = (
 _product, _product_turned = (
     Loop("linalg.products", name, _SPLIT) for name in ("product", "product_turned")
 )
-_NARROW = (b"Haswell", b"Zen", b"Sandybridge", b"Excavator")
-
+#: names of OpenBLAS' kernels without AVX-512
+_NARROW = ("Haswell", "Zen", "Sandybridge", "Excavator")
+#: beside those with AVX-512. Measured on a Xeon (SkylakeX), in units of PyTorch's time: 2048x64x64
+#: 1.13 (OpenBLAS 1.34), 1024x512x32 1.05 (1.21), 512x64x512 1.06 (1.12), 512x512x512 1.03 (1.04),
+#: 64x784x512 1.34 (1.15)
+_MANY_ROWS, _NARROW_COLUMNS = 512, 128
 
 _HAS_AVX512 = getattr(np._core._multiarray_umath, "__cpu_features__", {}).get("AVX512F", False)
 
 
-def _serves() -> bool:
-    """Whether there are vectors that NumPy's BLAS leaves unused. Asked once, and without Numba."""
-    if not _HAS_AVX512:
-        return False
+def _kernels_of_openblas() -> str:
+    """Which kernels NumPy's OpenBLAS chose, "" for another BLAS. Asked once, and without Numba."""
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)
     except OSError:
-        return False
+        return ""
     for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_",
                  "scipy_openblas_get_corename", "openblas_get_corename"):  # fmt: skip
         get = getattr(library, name, None)
         if get is not None:
             get.restype = ctypes.c_char_p
-            return get() in _NARROW
-    return False
+            return str(get().decode())
+    return ""
 
 
-_SERVES = _serves()
+def _is_intel() -> bool:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return "GenuineIntel" in file.read(200)
+    except OSError:
+        return False
+
+
+#: whether there are vectors that NumPy's BLAS leaves unused
+_SERVES = _HAS_AVX512 and _kernels_of_openblas() in _NARROW
+_SERVES_TALL = _HAS_AVX512 and not _SERVES and _kernels_of_openblas() == "SkylakeX" and _is_intel()
 
 
 def shared(rows: int, units: int = 1) -> tuple[int, int, int]:
@@ -114,6 +127,22 @@ def multiply(
     given = (a, rows, depth, packed, columns, bias, out, edge, block, tall)
     run(loop, own, products, blocks, *given, grain=grain)
     return out
+
+
+def multiply_tall(
+    a: np.ndarray,
+    b: np.ndarray,
+    bias: Any,
+    rows: int,
+    depth: int,
+    columns: int,
+    turned: str,
+    **given: Any,
+) -> Any:
+    """As :func:`multiply`, of many rows and few columns."""
+    if rows < _MANY_ROWS or columns > _NARROW_COLUMNS:
+        return NotImplemented
+    return multiply(a, b, bias, rows, depth, columns, turned, **given)
 
 
 def forms_over(multiplied: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -187,6 +216,10 @@ def matmul(a: np.ndarray, b: np.ndarray) -> Any:
     return FORMS["matmul"](a, b) if _SERVES and b.ndim == 2 else stacks(a, b)
 
 
+def _is_one_matrix(a: Any, b: Any) -> bool:
+    return type(b) is np.ndarray and b.ndim == 2
+
+
 def _has_stack(a: Any, b: Any) -> bool:
     return type(b) is np.ndarray and b.ndim > 2
 
@@ -197,13 +230,20 @@ _stacks = {
 }
 
 FORMS = forms_over(multiply)
+#: what the registered kernels multiply by
+served: Callable[..., Any] = multiply if _SERVES else multiply_tall
 #: An OpenBLAS with kernels for AVX-512 has some for small matrices: it needs no help.
 _STACKS: dict[str, Callable[..., Any]] = (
     {"bmm": stacks, "matmul": matmul} if _SERVES or not _HAS_AVX512 else {}
 )
-KERNELS: dict[str, Callable[..., Any]] = {**(FORMS if _SERVES else {}), **_STACKS}
+_ONE_MATRIX: dict[str, Callable[..., Any]] = forms_over(served) if _SERVES or _SERVES_TALL else {}
+KERNELS: dict[str, Callable[..., Any]] = {**_ONE_MATRIX, **_STACKS}
 LEAST: dict[str, int] = {
     **dict.fromkeys(KERNELS, _LEAST),
     **dict.fromkeys(_STACKS, _LEAST_STACK),
 }
-WHEN: dict[str, Callable[..., bool]] = {} if _SERVES or not _STACKS else {"matmul": _has_stack}
+WHEN: dict[str, Callable[..., bool]] = {}
+if not _SERVES and _STACKS:
+    WHEN["matmul"] = _has_stack
+elif _SERVES_TALL:
+    WHEN["matmul"] = _is_one_matrix
