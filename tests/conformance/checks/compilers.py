@@ -46,9 +46,13 @@ from .values import choose_dtypes
 __all__: list[str] = []
 
 #: samples of one operator in the first dtype
-LIMIT = 4
-#: samples in the second dtype, and those of the first that go through each compiler
-FEW = 1
+LIMIT = 16
+#: samples in each further dtype
+FEW = 2
+#: samples in the first dtype that go through each compiler
+THROUGH_COMPILERS = 1
+#: dtypes besides the first: doubles, integers, halves, bools and complex numbers have rules apart
+FURTHER = ("float64", "int64", "float16", "bool", "complex64")
 #: one operator in this many goes through the compilers, which take seconds for each
 COMPILED = 8
 
@@ -73,10 +77,9 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
 
 
 def _dtypes(metadata: OpMetadata) -> list[str]:
-    """The operator's first dtype, and float64 or int64: every other operator has the one first."""
-    further = ["float64", "int64"][:: 1 if zlib.crc32(metadata.op.name.encode()) % 2 else -1]
+    """The operator's first dtype, and those of each other kind that it takes."""
     first = choose_dtypes(metadata, ("float32",), 1)
-    rest = choose_dtypes(metadata, tuple(d for d in further if d not in first), 1)
+    rest = [d for d in FURTHER if d in metadata.dtypes]
     return list(dict.fromkeys(first + rest))
 
 
@@ -306,7 +309,11 @@ def compiled(context: Context) -> None:
         except CoreDispatchError:
             continue  # an in-place form has the samples of the plain one, and refuses some
         _judge(context, program, given)
-        if done < FEW < limit and zlib.crc32(context.op.name.encode()) % COMPILED == 0:
+        if (
+            done < THROUGH_COMPILERS
+            and limit == LIMIT
+            and zlib.crc32(context.op.name.encode()) % COMPILED == 0
+        ):
             for name in compiler_names():
                 _judge_compiler(context, name, context.op.name, program, given)
         done += 1
