@@ -237,7 +237,9 @@ class _Joined:
         flag, value = self.join(*present), self.join(*filled)
         return lambda outputs: Maybe(flag(outputs), value(outputs))
 
-    def _output(self, left: Any, right: Any, after: Callable[[Tensor], Any]) -> Any:
+    def _output(
+        self, left: Any, right: Any, after: Callable[[Tensor], Any]
+    ) -> Callable[[Any], Any]:
         place = len(self.left)
         self.left.append(left)
         self.right.append(right)

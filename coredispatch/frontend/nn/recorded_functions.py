@@ -32,7 +32,5 @@ def recorded(function: Callable[..., Any], *, draws: bool = False) -> Callable[.
         return proxy.tracer.create_proxy("call_function", called, args, kwargs)
 
     called.__module__ = "coredispatch.nn.functional"
-    made: Any = called
-    made._is_impure = draws
-    made.gives_new_memory = True
-    return made
+    vars(called).update(_is_impure=draws, gives_new_memory=True)
+    return called

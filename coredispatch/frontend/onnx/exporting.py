@@ -338,9 +338,9 @@ def _names_of_axes(
                     f"dynamic_axes names one size {found[str(size)]!r} and {name!r}: the exported "
                     f"program has the size {size} in both places"
                 )
-    for size, name in found.items():
-        if name != size and name in program.range_constraints and name not in found:
-            raise ValueError(f"dynamic_axes names the size {size} {name!r}, which is another one's")
+    for own, name in found.items():
+        if name != own and name in program.range_constraints and name not in found:
+            raise ValueError(f"dynamic_axes names the size {own} {name!r}, which is another one's")
     return found
 
 
