@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -180,7 +182,8 @@ def test_a_compiled_step_is_a_graph(cuda):
     run, found = trained(lambda step: cd.compile(step, mode="reduce-overhead"))
     cd.testing.assert_close(found, trained(lambda step: step)[1], rtol=1e-3, atol=1e-4)
     told = "\n".join(cd.compiler.explain(run, *(x.to(cuda) for x in batches[0])).told)
-    assert "1 captured" in told and "No CUDA graph" not in told
+    # Where batches lie is the pool's choice, and may change after the first capture.
+    assert re.search("captured, [1-9]+ calls replayed", told) and "No CUDA graph" not in told
 
 
 # ---- the runtime -------------------------------------------------------------------------------
