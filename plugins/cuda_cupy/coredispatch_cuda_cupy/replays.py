@@ -3,8 +3,8 @@
 A program runs as it is until its kernels are compiled and it is known which of its inputs stay
 where they are, as parameters and the state of optimizers do. Then it is captured. A later call
 copies the other inputs into memory of the graph, replays it, and copies its results out, so that
-they are the caller's to keep. Numbers that come with a call are constants of a graph: there is one
-for each choice of them.
+they are the caller's to keep. Numbers that come with a call, and settings (TF32, cuDNN's), are
+constants of a graph: there is one for each choice of them.
 
 What cannot be captured runs as it is, with a warning, and ``cd.compiler.explain`` says why.
 """
@@ -15,10 +15,13 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from coredispatch.plugin import Value, bump_version, from_raw, version_of
-from coredispatch_cuda_cupy import capture, device_checks
+from coredispatch_cuda_cupy import capture, cudnn, device_checks
 from coredispatch_cuda_cupy.graphs import CapturedGraph
 from coredispatch_cuda_cupy.sharing import Order
 
@@ -38,6 +41,7 @@ def asks_for_graphs(settings: Mapping[str, Any] | None) -> bool:
     return bool(wanted)
 
 
+_FLOAT32 = np.dtype(np.float32)
 _MODES = ("reduce-overhead", "max-autotune")
 
 
@@ -64,7 +68,7 @@ class Replayed:
 
     def direct(self, *values: Any) -> Any:
         """The results by a replay; NotImplemented where the program is to run as it is."""
-        choice = self.choices.get(_numbers(values))
+        choice = self.choices.get(self.constants(values))
         graph = None if choice is None else choice.graph
         if graph is None or capture.current() is not None:
             return NotImplemented
@@ -81,7 +85,7 @@ class Replayed:
         made = self.direct(*values)
         if made is not NotImplemented:
             return made
-        choice = None if capture.current() is not None else self.choice(_numbers(values))
+        choice = None if capture.current() is not None else self.choice(self.constants(values))
         if choice is None or not self.lock.acquire(blocking=False):
             return self.plainly(values)
         try:
@@ -91,24 +95,39 @@ class Replayed:
         finally:
             self.lock.release()
 
+    def constants(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a graph for this call has as constants: numbers, and settings that kernels obey.
+
+        Types tell 1 from 1.0 and True.
+        """
+        numbers = [(type(v), repr(v)) for v in values if not isinstance(v, Value)]
+        dnn, core = cudnn.settings(), self.backend.cupy._core
+        return (
+            *numbers,
+            core.get_compute_type(_FLOAT32),
+            (dnn.enabled, dnn.deterministic, dnn.allow_tf32),
+            import_module("coredispatch.backends.cuda").cudnn_sdp_enabled(),
+            import_module("coredispatch").are_deterministic_algorithms_enabled(),
+        )
+
     def plainly(self, values: tuple[Any, ...]) -> Any:
         """The program as it is."""
         self.plain += 1
         return self.run(*values)
 
-    def choice(self, numbers: tuple[Any, ...]) -> _Choice | None:
-        """What is known of calls with these numbers; None where nothing more is captured."""
+    def choice(self, constants: tuple[Any, ...]) -> _Choice | None:
+        """What is known of calls with these constants; None where nothing more is captured."""
         if self.reason is not None:
             return None
-        found = self.choices.get(numbers)
+        found = self.choices.get(constants)
         if found is None and len(self.choices) >= _MOST_CHOICES:
             self.refuse(
-                f"{_MOST_CHOICES} choices of numbers came with calls ({_shown(numbers)} now): give "
-                "tensors in their place, and capturable=True to optimizers"
+                f"{_MOST_CHOICES} choices of numbers came with calls: give tensors in their "
+                "place, and capturable=True to optimizers"
             )
             return None
         if found is None:
-            found = self.choices[numbers] = _Choice()
+            found = self.choices[constants] = _Choice()
         return found
 
     def capture(self, choice: _Choice, values: tuple[Any, ...]) -> bool:
@@ -144,7 +163,7 @@ class Replayed:
 
 
 class _Choice:
-    """Calls with the same numbers, and the graph for them.
+    """Calls with the same constants, and the graph for them.
 
     Attributes:
         calls: how many were watched.
@@ -320,16 +339,6 @@ def _span(raw: Any) -> int:
         raise Refused("an array of it runs backwards in memory")
     reach = sum((n - 1) * step for n, step in zip(raw.shape, raw.strides, strict=True))
     return reach + int(raw.dtype.itemsize) if raw.size else 0
-
-
-def _numbers(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a graph of these inputs has as constants; types tell 1 from 1.0 and True."""
-    return tuple([(type(v), repr(v)) for v in values if not isinstance(v, Value)])
-
-
-def _shown(numbers: tuple[Any, ...]) -> str:
-    shown = ", ".join(text for _, text in numbers[:3])
-    return shown + ", ..." if len(numbers) > 3 else shown
 
 
 def _version(value: Any) -> int:

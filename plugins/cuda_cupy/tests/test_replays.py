@@ -225,10 +225,27 @@ def test_numbers_that_come_with_a_call_have_graphs_of_their_own(on_host: Any) ->
         cd.testing.assert_close(fast(x, n).cpu(), (x.cpu() * n + 1).exp())
     told = counts(fast, x, 2.0)
     assert "No CUDA graph" not in told and "captured" in told
-    with pytest.warns(UserWarning, match="without CUDA graphs: 8 choices of numbers came"):
+    with pytest.warns(UserWarning, match="without CUDA graphs: 8 choices of numbers"):
         for n in range(4, 20):
             cd.testing.assert_close(fast(x, n / 4).cpu(), (x.cpu() * (n / 4) + 1).exp())
     assert "No CUDA graph: 8 choices" in counts(fast, x, 2.0)
+
+
+def test_settings_that_kernels_obey_have_graphs_of_their_own(on_host: Any) -> None:
+    fast, x = graphed(lambda x: (x @ x).exp() + 1), cd.randn(4, 4).to("cuda")
+    before = cd.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high", "highest"):
+            cd.set_float32_matmul_precision(precision)
+            for _ in range(4):
+                fast(x)
+    finally:
+        cd.set_float32_matmul_precision(before)
+    with cd.backends.cudnn.flags(enabled=False):
+        for _ in range(4):
+            fast(x)
+    told = counts(fast, x)
+    assert "3 captured" in told and "No CUDA graph" not in told
 
 
 def test_what_cannot_be_captured_runs_as_it_is_and_says_why(on_host: Any, stand_in: Any) -> None:
