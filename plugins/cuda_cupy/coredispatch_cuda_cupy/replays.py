@@ -73,12 +73,12 @@ class Replayed:
         if graph is None or capture.current() is not None:
             return NotImplemented
         raws = [value.raw if isinstance(value, Value) else None for value in values]
-        with self.lock:
+        with self.lock, _home(raws):
             if not graph.fits(raws):
                 return NotImplemented
             made = graph.replay(values, raws)
             self.replays += 1
-        device_checks.finish(self.backend.cupy)
+            device_checks.finish(self.backend.cupy)
         return made
 
     def __call__(self, *values: Any) -> Any:
@@ -137,7 +137,8 @@ class Replayed:
             self.refuse(f"inputs moved after each of {_MOST_CAPTURES} captures")
             return False
         try:
-            graph = _Captured(self.backend, self.run, values, choice)
+            with _home([value.raw for value in values if isinstance(value, Value)]):
+                graph = _Captured(self.backend, self.run, values, choice)
         except Refused as error:
             self.refuse(str(error))
             return False
@@ -292,18 +293,17 @@ class _Captured:
 
     def replay(self, values: tuple[Any, ...], raws: list[Any]) -> tuple[Any, ...]:
         """Put the graph on the current stream; its results, which are the caller's."""
-        with next(raw for raw in raws if raw is not None).device:
-            self.order.follow()
-            for k, into in self.copies.items():
-                self.copied(raws[k], into)
-            self.graph.replay()
-            before = _versions(values)
-            for k, writes in enumerate(self.writes):
-                if writes and k in self.copies:
-                    raws[k][...] = self.copies[k]
-                for _ in range(before[k] + writes - _version(values[k])):
-                    bump_version(values[k])
-            return tuple([result(values, raws) for result in self.results])
+        self.order.follow()
+        for k, into in self.copies.items():
+            self.copied(raws[k], into)
+        self.graph.replay()
+        before = _versions(values)
+        for k, writes in enumerate(self.writes):
+            if writes and k in self.copies:
+                raws[k][...] = self.copies[k]
+            for _ in range(before[k] + writes - _version(values[k])):
+                bump_version(values[k])
+        return tuple([result(values, raws) for result in self.results])
 
 
 class _View:
@@ -339,6 +339,11 @@ def _span(raw: Any) -> int:
         raise Refused("an array of it runs backwards in memory")
     reach = sum((n - 1) * step for n, step in zip(raw.shape, raw.strides, strict=True))
     return reach + int(raw.dtype.itemsize) if raw.size else 0
+
+
+def _home(raws: list[Any]) -> Any:
+    """Makes the device of the inputs current inside a ``with`` block: there is one for all."""
+    return next(raw for raw in raws if raw is not None).device
 
 
 def _version(value: Any) -> int:

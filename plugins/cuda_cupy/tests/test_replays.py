@@ -336,6 +336,21 @@ def test_streams_and_captures_of_the_program(fused: Any) -> None:
     cd.testing.assert_close(y.cpu(), cd.full((3,), 2.0).exp())
 
 
+def test_a_program_on_another_device_than_the_current_one(on_host: Any) -> None:
+    fast = graphed(lambda x, y: ((x * 2 + y).exp(), x.sum() + cd.ones(1, device=x.device)))
+    y = cd.randn(3)
+    for _ in range(6):
+        x = cd.randn(3)
+        for device in ("cuda:1", "cuda:0"):
+            given = x.to(device), y.to(device)
+            for got, exact in zip(fast(*given), fast._fn(x, y), strict=True):
+                assert got.device == cd.device(device)
+                cd.testing.assert_close(got.cpu(), exact)
+    told = counts(fast, *given)
+    assert len(re.findall("captured, [1-9]+ calls replayed", told)) == 2
+    assert cd.cuda.current_device() == 0 and "No CUDA graph" not in told
+
+
 def test_threads_share_a_graph(on_host: Any) -> None:
     fast, wrong = graphed(lambda x: (x * 2 + 1).exp()), []
     for _ in range(4):
