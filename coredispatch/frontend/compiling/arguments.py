@@ -113,7 +113,8 @@ class Arguments:
                 order = order_of(raw)
                 shape = shape if order is None else self.opened(place, shape)
                 strides = strides if shape is raw.shape else order
-            device = None if type(raw) is np.ndarray else value.device  # keys have no index
+            tensor: Any = value
+            device = None if type(raw) is np.ndarray else tensor.device  # keys have no index
             found = (type(value), shape, raw.dtype, value.keys, strides, view, device)
             return (*found, *self.attributes(value)) if value.__dict__ else found
         kind = type(value)
