@@ -1,7 +1,8 @@
 """The library that large products of matrices go to instead of NumPy's BLAS.
 
 ``pip install 'coredispatch-cpu-numba[mkl]'`` brings Intel's MKL, which is taken where it is
-installed. ``COREDISPATCH_BLAS`` says otherwise: ``numpy`` for NumPy's own, or the file of another
+installed, unless somebody in the process uses it already: a NumPy built upon MKL needs no other,
+and would lose its threads. ``COREDISPATCH_BLAS`` says otherwise: ``numpy`` for NumPy's own, or the file of another
 library that has the C interface of BLAS.
 
 The library computes in the thread that calls it. Products are cut into blocks that the pack's own
@@ -33,6 +34,14 @@ _ALONE = (
 )
 
 
+def _is_in_use() -> bool:
+    """Whether the process has loaded an MKL before us, as far as the system lists it."""
+    try:
+        return "libmkl_rt" in Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        return False
+
+
 def _installed_mkl() -> Path | None:
     """The file of an MKL beside this Python, as ``pip install mkl`` lays it."""
     places = [sys.prefix, sys.base_prefix]
@@ -54,6 +63,8 @@ def library() -> Path | None:
     """
     asked = os.environ.get(VARIABLE, "").strip()
     if asked == "numpy":
+        return None
+    if not asked and _is_in_use():
         return None
     found = _installed_mkl() if asked in ("", "mkl") else Path(asked)
     if asked == "mkl" and found is None:

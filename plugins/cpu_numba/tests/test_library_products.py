@@ -182,6 +182,26 @@ def test_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "libnone.so: there is no such file" in told
 
 
+def test_an_mkl_that_numpy_uses_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = tmp_path / "lib" / "libmkl_rt.so.2"
+    installed.parent.mkdir()
+    installed.write_bytes(b"")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    for asked, in_use, wanted in (
+        ("", False, installed),
+        ("", True, None),
+        ("mkl", True, installed),
+        ("numpy", False, None),
+    ):
+        monkeypatch.setenv(blas.VARIABLE, asked)
+        monkeypatch.setattr(blas, "_is_in_use", lambda in_use=in_use: in_use)
+        blas.library.cache_clear()
+        assert blas.library() == wanted
+    blas.library.cache_clear()
+
+
 def test_a_library_without_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(blas.VARIABLE, str(Path(np._core._multiarray_umath.__file__)))
     forget()
