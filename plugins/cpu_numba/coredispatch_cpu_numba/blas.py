@@ -2,8 +2,8 @@
 
 ``pip install 'coredispatch-cpu-numba[mkl]'`` brings Intel's MKL, which is taken where it is
 installed, unless somebody in the process uses it already: a NumPy built upon MKL needs no other,
-and would lose its threads. ``COREDISPATCH_BLAS`` says otherwise: ``numpy`` for NumPy's own, or the file of another
-library that has the C interface of BLAS.
+and would lose its threads. ``COREDISPATCH_BLAS`` says otherwise: ``numpy`` for NumPy's own, or the
+file of another library that has the C interface of BLAS.
 
 The library computes in the thread that calls it. Products are cut into blocks that the pack's own
 threads share, so that ``cd.set_num_threads`` rules it, and nothing is left behind by a fork.
