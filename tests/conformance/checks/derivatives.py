@@ -119,6 +119,9 @@ def _narrowed(context: Context, sample: Any, call: RecordedCall, reach: float = 
         # A decomposition carries one argument's gradient on to the next, as a recurrence does.
         largest = [np.abs(w[np.isfinite(w)]).max(initial=0.0) for w in wanted]
         reach = max(reach, *largest)
+    # Formulas with an inverse take products apart that nearly cancel: det(x) inv(x) inv(x), twice.
+    bound = context.op.tolerance
+    slack = 4 if bound is not None and bound.kind == "conditioned" else 1
     spread = [np.zeros(w.shape) for w in wanted]
     # Most gradients need no spread. A few directions find it but for a factor; before a failure
     # stands, many are asked.
@@ -131,7 +134,9 @@ def _narrowed(context: Context, sample: Any, call: RecordedCall, reach: float = 
                     for s, n, w in zip(spread, near or [None] * len(spread), wanted, strict=True)
                 ]
         offs = [
-            _too_far(f, w, s, info, reach) for f, w, s in zip(found, wanted, spread, strict=True)
+            None if off is None else off / slack
+            for f, w, s in zip(found, wanted, spread, strict=True)
+            for off in (_too_far(f, w, s, info, reach),)
         ]
         if all(off is None or off <= 1 for off in offs):
             break
