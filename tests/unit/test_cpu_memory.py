@@ -39,7 +39,7 @@ def test_arrays_are_counted() -> None:
     before = cd.cpu.memory_allocated()
     x = cd.zeros(10 * MB // 4)
     held = cd.cpu.memory_allocated()
-    assert 10 * MB <= held - before < 11 * MB
+    assert 9 * MB < held - before < 11 * MB  # other threads of the process free something, too
     assert cd.cpu.memory_reserved() >= held
     del x
     assert cd.cpu.memory_allocated() - before < MB

@@ -348,4 +348,5 @@ def local_response_norm(
     squares = (given * given).transpose(1, -1)
     padded = lazy.pad(squares, (size // 2, (size - 1) // 2))
     mean = padded.unfold(-1, size, 1).sum(-1) / size
-    return narrow(given / (mean * alpha + k).pow(beta).transpose(1, -1), input)
+    found = given / (mean * alpha + k).pow(beta).transpose(1, -1)
+    return narrow(found, input) if input.dtype.is_floating_point else found
