@@ -159,7 +159,23 @@ def test_min_and_max_are_pythons_own_again() -> None:
     with pytest.raises(KeyError, match="here"):
         exported(program)
     assert seen == [(1, 5, "a", 1), (8, 2)]
-    assert (builtins.min, builtins.max) == before
+    assert builtins.min is before[0] and builtins.max is before[1]
+
+
+def test_what_looks_functions_up_finds_min_and_max() -> None:
+    kinds = {min: "min", max: "max"}  # as Numba does, in another thread
+    other: list[Any] = []
+
+    def program(lib: Any, x: Any, y: Any, m: Any, n: Any) -> Any:
+        other.extend([min, max])
+        assert kinds[min] == "min" and kinds[max] == "max"
+        assert min != max and {min: 1} == {other[0]: 1}
+        return x
+
+    exported(program)
+    assert all(f is not g for f, g in zip(other, (min, max)))
+    assert [kinds[f] for f in other] == ["min", "max"]
+    assert other[0] == min and min == other[0] and other[0] != max
 
 
 def test_what_needs_a_number_names_its_line() -> None:

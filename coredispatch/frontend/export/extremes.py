@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,30 +39,42 @@ def open_extremes(table: SymbolTable) -> Iterator[None]:
                 _put(_PLAIN)
 
 
-def _put(functions: dict[str, Callable[..., Any]]) -> None:
+def _put(functions: Mapping[str, Callable[..., Any]]) -> None:
     """Write to ``builtins`` what is not somebody else's: a test may have put his own there."""
     for kind, function in functions.items():
         if getattr(builtins, kind) in (_PLAIN[kind], _OPEN[kind]):
             setattr(builtins, kind, function)
 
 
-def _open(kind: str) -> Callable[..., Any]:
-    plain = _PLAIN[kind]
+class _Open:
+    """``min`` or ``max`` of open sizes too; equal to Python's own.
 
-    @functools.wraps(plain)
-    def chosen(*args: Any, **kwargs: Any) -> Any:
+    Numba looks functions up by equality. It may compile in another thread while a program is
+    followed, and remembers for good what it could not compile.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.plain = _PLAIN[kind]
+        functools.update_wrapper(self, self.plain)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs:
             args = tuple(args[0])
             if len(args) < 2:
-                return plain(args)
+                return self.plain(args)
         if not kwargs and any(map(_followed, args)) and all(map(_number, args)):
-            return functools.reduce(functools.partial(extreme, kind), args)
-        return plain(*args, **kwargs)
+            return functools.reduce(functools.partial(extreme, self.kind), args)
+        return self.plain(*args, **kwargs)
 
-    return chosen
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.plain
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
 
 
-_OPEN = {kind: _open(kind) for kind in _PLAIN}
+_OPEN = {kind: _Open(kind) for kind in _PLAIN}
 
 
 def _followed(value: Any) -> bool:
