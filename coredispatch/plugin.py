@@ -93,7 +93,7 @@ if _typing.TYPE_CHECKING:
     from coredispatch.backends.conversions import to_dtype as numpy_cast
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
-    from coredispatch.backends.numpy.heap import keep as keep_freed_memory
+    from coredispatch.backends.numpy.heap import keep_unless_told as keep_freed_memory
     from coredispatch.backends.numpy.random import Stream as NumpyStream
     from coredispatch.frontend import nn
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
@@ -235,7 +235,7 @@ _LATER = {
     "constants": "coredispatch.ops.support.constants",
     "graph": "coredispatch.graph",
     "graph_key": "coredispatch.graph.cache:graph_key",
-    "keep_freed_memory": "coredispatch.backends.numpy.heap:keep",
+    "keep_freed_memory": "coredispatch.backends.numpy.heap:keep_unless_told",
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",

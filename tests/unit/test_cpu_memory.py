@@ -149,3 +149,12 @@ def test_a_users_own_setting_wins() -> None:
             [sys.executable, "-c", program], env=os.environ | given, capture_output=True, text=True
         )
         assert done.stdout.strip() in wanted, done.stderr
+
+
+def test_a_cap_that_was_set_before_the_first_kernel_stays() -> None:
+    program = (
+        "import coredispatch as cd; cd.cpu.set_cache_cap(12345678); cd.randn(3).exp();"
+        "print(cd.cpu.get_cache_cap())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "12345678", done.stderr

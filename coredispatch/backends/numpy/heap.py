@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["MOST", "Heap", "keep", "kept", "state", "trim"]
+__all__ = ["MOST", "Heap", "keep", "keep_unless_told", "kept", "state", "trim"]
 
 #: the most that can be kept: mallopt takes an int
 MOST = 2**31 - 1
@@ -90,6 +90,11 @@ def keep(size: int) -> bool:
         library.malloc_trim(size)
     _kept = size
     return True
+
+
+def keep_unless_told(size: int) -> bool:
+    """:func:`keep` for a plugin: a program that has said how much before has its way."""
+    return _kept is not None or keep(size)
 
 
 def kept() -> int | None:

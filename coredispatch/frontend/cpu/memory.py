@@ -102,9 +102,9 @@ def get_cache_cap() -> int | None:
 def set_cache_cap(size: int) -> None:
     """Keep up to ``size`` bytes of freed memory; 0 gives everything back at once.
 
-    The pack cpu_numba sets 256 MiB where no ``MALLOC_`` variable says otherwise. Blocks of more
-    than 32 MiB are never kept: glibc does not take more. What is kept beyond the new cap is given
-    back.
+    The pack cpu_numba sets 256 MiB where neither the program nor a ``MALLOC_`` variable has said
+    otherwise before. Blocks of more than 32 MiB are never kept: glibc does not take more. What is
+    kept beyond the new cap is given back.
 
     Raises ``ArgumentError`` for what is no size, ``DeviceError`` where the C library has no
     such setting.
