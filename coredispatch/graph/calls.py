@@ -62,6 +62,14 @@ def bound_arguments(op: Operator, node: Node) -> tuple[Any, ...] | None:
     return tuple(complete)
 
 
+def draws(op: Operator, node: Node) -> bool:
+    """Whether the call draws random numbers; it may where its arguments leave that open."""
+    if op.draws_where is None:
+        return bool(op.random)
+    args = bound_arguments(op, node)
+    return args is None or bool(op.draws(args))
+
+
 def _number(value: Any) -> bool:
     return is_int(value) or isinstance(value, Node)
 

@@ -247,6 +247,8 @@ def is_impure(node: Node) -> bool:
     what nothing is known of: methods that end in an underscore, modules, and functions of neither
     table.
     """
+    from coredispatch.graph.calls import draws
+
     target = node.target
     if node.op == "call_method":
         if target in MUTATORS:
@@ -263,10 +265,10 @@ def is_impure(node: Node) -> bool:
     if node.op != "call_function":
         return False
     if isinstance(target, Operator):
-        return bool(target.mutates or target.random) or target.name == "to_host"
+        return bool(target.mutates) or target.name == "to_host" or draws(target, node)
     spells = getattr(target, "spells", None)  # a function of nn.functional over an operator
     if spells is not None:
-        return bool(spells.random)
+        return draws(spells, node)
     if function_name(target) is not None:
         return target in _IMPURE
     return bool(getattr(target, "_is_impure", False))  # a mark of fx

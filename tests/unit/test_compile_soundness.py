@@ -261,6 +261,25 @@ def test_the_random_stream_goes_on_as_eager(backend: str, program: Any) -> None:
     assert streams[0] == streams[1]
 
 
+@pytest.mark.parametrize("backend", ["eager", "cpu_numba"])
+@pytest.mark.parametrize("rows", [8, 80])
+def test_equal_calls_of_attention_drop_what_eager_ones_do(backend: str, rows: int) -> None:
+    def attend(x: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+    def program(x: Any) -> Any:
+        attend(x)
+        return attend(x), nn.functional.dropout(x * 2, 0.5), attend(x)
+
+    x, fast = cd.randn(2, rows, 8), cd.compile(program, backend=backend)
+    streams: list[list[Any]] = []
+    for run in (program, fast):
+        cd.manual_seed(3)
+        streams.append([*(made for _ in range(3) for made in run(x)), cd.rand(2)])
+    cd.testing.assert_close(streams[1], streams[0])
+    assert (streams[0][0] != streams[0][2]).any()
+
+
 def test_gradient_modes_inside_of_a_program() -> None:
     weight = cd.ones(2, requires_grad=True)
 

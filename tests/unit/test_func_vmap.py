@@ -57,6 +57,32 @@ def test_random_operators_differ_between_samples(call: Any) -> None:
         vmap(call)(x)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5),
+        *(
+            lambda q, net=net: net(q)[0]
+            for net in (
+                cd.nn.LSTM(4, 3, 2, dropout=0.5),
+                cd.nn.GRU(4, 3, 2, dropout=0.5),
+                cd.nn.RNN(4, 3, 2, dropout=0.5),
+            )
+        ),
+    ],
+)
+def test_dropout_inside_of_an_operator_that_gets_nothing_mapped(call: Any) -> None:
+    q, x = cd.randn(2, 80, 4), cd.zeros(2)
+    different = vmap(lambda a: call(q) + a, randomness="different")(x)
+    assert (different[0] != different[1]).any()
+    same = vmap(lambda a: call(q) + a, randomness="same")(x)
+    close(same[0], same[1])
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        vmap(lambda a: call(q) + a)(x)
+    plain = vmap(lambda a: F.scaled_dot_product_attention(q, q, q) + a)(x)
+    close(plain[0], plain[1])
+
+
 def test_new_tensors_may_be_written() -> None:
     def f(x: Any) -> Any:
         made = x.new_zeros(3)

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
+import coredispatch.nn.functional as F
+from coredispatch import fx
 from coredispatch.graph import Graph, run
-from coredispatch.graph.passes.common import eliminate_common_nodes
+from coredispatch.graph.passes.common import eliminate_common_nodes, repeatable
 from coredispatch.graph.passes.folding import fold_constants
 
 
@@ -49,6 +51,53 @@ def test_random_numbers_and_written_values_stay_apart() -> None:
     assert a.tolist() == [1.0, 1.0]
     assert b.tolist() == [0.0, 0.0]
     assert noise.abs().sum() > 0
+
+
+def _twice(call: Any) -> Any:
+    return lambda x: call(x) - call(x)
+
+
+@pytest.mark.parametrize("trace", [traced, lambda f, *_: fx.symbolic_trace(f).graph])
+def test_operators_that_drop_something_where_they_are_asked_to_stay_apart(trace: Any) -> None:
+    x = cd.randn(2, 9, 4)
+    for p, calls in ((0.5, 2), (0.0, 1)):
+
+        def attend(x: Any) -> Any:
+            return F.scaled_dot_product_attention(x, x, x, dropout_p=p)  # noqa: B023
+
+        graph = trace(_twice(attend), x)
+        once = eliminate_common_nodes(graph)
+        assert sum(n.target is F.scaled_dot_product_attention for n in once.nodes) == calls
+        assert bool(run(once, x).abs().sum() > 0) is (p > 0)
+        dead = trace(lambda x: (attend(x), x + 1)[1], x)  # the stream goes on
+        dead.eliminate_dead_code()
+        assert (len(dead) == 4) is (p > 0)
+
+
+@pytest.mark.parametrize("layer", [cd.lstm, cd.gru, cd.rnn_tanh, cd.rnn_relu])
+@pytest.mark.parametrize("packed", [False, True])
+def test_layers_with_dropout_between_them_stay_apart(layer: Any, packed: bool) -> None:
+    kind = {cd.lstm: "LSTM", cd.gru: "GRU"}.get(layer, "RNN")
+    net = getattr(cd.nn, kind)(4, 3, 2, bias=False)
+    net.requires_grad_(False)
+    states = [cd.zeros(2, 2, 3)] * (1 + (layer is cd.lstm))
+    hx = states if layer is cd.lstm else states[0]
+    sizes = cd.tensor([2, 2, 2])
+
+    def call(x: Any, dropout: float, train: bool, layers: int) -> Any:
+        weights = list(net.parameters())[: 2 * layers]
+        given = [s[:layers] for s in states] if layer is cd.lstm else hx[:layers]
+        if packed:
+            return layer(x, sizes, given, weights, False, layers, dropout, train, False)[0]
+        return layer(x, given, weights, False, layers, dropout, train, False, False)[0]
+
+    x = cd.randn(6, 4) if packed else cd.randn(3, 2, 4)
+    for dropout, train, layers in ((0.5, True, 2), (0.5, False, 2), (0.0, True, 2), (0.5, True, 1)):
+        graph = traced(_twice(lambda x: call(x, dropout, train, layers)), x)  # noqa: B023
+        draws = (dropout, train, layers) == (0.5, True, 2)
+        calls = [n for n in graph.nodes if n.op == "call_function" and len(n.args) > 5]
+        assert [n.is_impure() for n in calls] == [draws] * 2
+        assert [repeatable(n) for n in calls] == [not draws] * 2
 
 
 def test_two_results_do_not_become_one_tensor() -> None:

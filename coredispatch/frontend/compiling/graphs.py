@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
-from coredispatch.plugin import Operator, key_bit
+from coredispatch.plugin import key_bit
 from coredispatch.registry.dispatch.masks import call_masked
 
 __all__ = ["OFF", "extracted", "made_by", "masked_call", "run_below"]
@@ -37,7 +37,7 @@ def extracted(steps: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]
 
 def _stays(node: Node) -> bool:
     """Random numbers are drawn also where nobody looks at them: the stream goes on as in eager."""
-    return node.is_impure() or (isinstance(node.target, Operator) and node.target.random)
+    return node.is_impure()
 
 
 def made_by(node: Node) -> set[Node]:

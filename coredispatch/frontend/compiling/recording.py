@@ -291,7 +291,7 @@ class Recorder:
         given, named = map(self.argument, spelled(op, args))
         if self.problem is not None:
             return
-        if op.random:
+        if op.draws(args):
             self.draws = True
             if self.reset:
                 self.rewound()

@@ -382,7 +382,7 @@ def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
         recorder.busy -= 1
     given, named = spelled(op, args)
     given, named = recorder.argument(given), recorder.argument(named)
-    recorder.draws = recorder.draws or bool(op.random)
+    recorder.draws = recorder.draws or op.draws(args)
     node = recorder.function(op, given, named)
     own = {id(inner): outer for inner, outer in found}
     made = _shown(recorder, op, out, shown, own)

@@ -18,7 +18,7 @@ from coredispatch.frontend.onnx.errors import OnnxExporterError, UnsupportedOper
 from coredispatch.frontend.onnx.translations import table
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.abstract import narrows
-from coredispatch.graph.calls import bound_arguments, operator_of
+from coredispatch.graph.calls import bound_arguments, draws, operator_of
 from coredispatch.graph.node import map_aggregate
 from coredispatch.graph.passes.decomposition import decompose
 from coredispatch.graph.passes.functionalization import functionalize
@@ -346,7 +346,7 @@ def _held(made: Any, info: Any, op: Operator) -> Any:
 def _stays(node: Node) -> bool:
     """A model has no stream of random numbers: those that nobody uses are no part of it."""
     op = operator_of(node)
-    return node.is_impure() and not (op is not None and op.random and not op.mutates)
+    return node.is_impure() and not (op is not None and draws(op, node) and not op.mutates)
 
 
 def _other_than(names: frozenset[str]) -> Callable[[Operator], bool]:

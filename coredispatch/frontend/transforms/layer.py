@@ -39,13 +39,13 @@ class TransformEntry(LayerEntry):
 
     def __init__(self, op: Any, *rest: Any) -> None:
         super().__init__(op, *rest)
-        self.random: bool = op.random
         self.recorder: Any = None  # autograd's entry, over the opening of wrappers
 
     def call(self, args: tuple[Any, ...]) -> Any:
         level = top_level(args)
         if not level:  # a mode brought the call here
-            return randomized(self, args) if self.random else self.below(args)
+            op: Any = self.op
+            return randomized(self, args) if op.draws(args) else self.below(args)
         if self.keys & AUTOGRAD and _tracked(args, level) and level not in unrecorded_depths():
             return self.record_at(level, args)
         return self.open(args, level)

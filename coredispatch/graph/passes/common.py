@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.graph.calls import operator_of
+from coredispatch.graph.calls import draws, operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node
 from coredispatch.graph.passes.aliasing import Aliases
@@ -52,7 +52,7 @@ def repeatable(node: Node) -> bool:
         return False
     op = operator_of(node)
     if op is not None:
-        return not op.random and not op.mutates and not op.name.startswith("empty")
+        return not draws(op, node) and not op.mutates and not op.name.startswith("empty")
     return (
         node.op == "call_function" and function_name(node.target) is not None and not _fresh(node)
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from math import prod
 from typing import Any, NamedTuple
 
+from coredispatch.graph.calls import draws
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node
 from coredispatch.graph.passes.aliasing import Aliases, operator_of, written_by
@@ -331,4 +332,4 @@ def _opaque(node: Node) -> bool:
     op = operator_of(node)
     if op is None:
         return node.op in ("call_function", "call_method") and node.is_impure()
-    return bool(op.random)
+    return draws(op, node)

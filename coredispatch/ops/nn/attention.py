@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.ops.nn.dropout import _require_probability
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.precision import narrow, wide
@@ -117,12 +118,17 @@ def _attended(weights: Tensor, value: Tensor, alone: Tensor | None) -> Tensor:
 _QUERIES, _SCORES = 16, 4096
 
 
+def _draws(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: Any, *_: Any) -> bool:
+    return bool(dropout_p != 0)
+
+
 @composite(
     cast="lower",
     reference=_reference,
     samples=_samples,
     dtypes="float",
     tolerance=conditioned,
+    random=_draws,
     namespace="nn.functional",
 )
 def scaled_dot_product_attention(
@@ -146,12 +152,12 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
+    _require_probability(dropout_p)
     plain = attn_mask is None and not is_causal
     rows = query.shape[-2]
     name = "attention_dropout_backward" if dropout_p else "attention_backward"
     if (
-        0 <= dropout_p <= 1
-        and _has_kernel(name, query, key, value, attn_mask, enable_gqa)
+        _has_kernel(name, query, key, value, attn_mask, enable_gqa)
         and (is_causal or at_least(rows, _QUERIES))
         and not (plain and not at_least(rows * key.shape[-2], _SCORES))
     ):
@@ -168,7 +174,7 @@ def scaled_dot_product_attention(
     if query.requires_grad:
         key = _read(key, attn_mask)
     weights, alone = _weights(query, key, attn_mask, is_causal, factor)
-    if dropout_p > 0:
+    if dropout_p:
         weights = lazy.dropout(weights, dropout_p, True)
     return _attended(weights, value, alone)
 

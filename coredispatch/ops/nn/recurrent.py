@@ -190,6 +190,18 @@ def _packed_shapes(mode: str) -> Any:
     return shapes
 
 
+def _draws(
+    input: Any, hx: Any, params: Any, has_biases: Any, num_layers: Any, dropout: Any, train: Any,
+    *_: Any,
+) -> bool:  # fmt: skip
+    """Whether a call drops something between its layers."""
+    return num_layers != 1 and dropout != 0 and train is not False
+
+
+def _draws_packed(data: Any, batch_sizes: Any, *rest: Any) -> bool:
+    return _draws(data, *rest)
+
+
 def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
     return {
         "out": (_packed_shapes if packed else _padded_shapes)(mode),
@@ -201,6 +213,7 @@ def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
         "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
         "tolerance": recurrence,
         "smooth": mode != "relu",
+        "random": _draws_packed if packed else _draws,
         "namespace": () if packed else "",
         "method": False,
     }

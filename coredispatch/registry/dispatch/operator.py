@@ -102,6 +102,8 @@ class Operator(Dispatcher):
             cast to its dtype. A number in the place of one must fit.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
         derived_from: the operator whose definition this one is derived from, else None.
+        random: whether every call draws random numbers; draws_where: what tells from the complete
+            arguments whether a call does, where not every one does, else None (see :meth:`draws`).
         rewrite: for an overload, what gives the arguments of the main signature that mean the same,
             or None. In place they are called with that.
         property: whether it is read as ``x.name``, without being called.
@@ -135,7 +137,7 @@ class Operator(Dispatcher):
         namespace: str | tuple[str, ...] = "",
         alias: tuple[str, ...] = (),
         factory: bool = False,
-        random: bool = False,
+        random: bool | Callable[..., Any] = False,
         unbroadcast: bool | None = None,
         fits: tuple[str, ...] = (),
         stores: tuple[str, ...] = (),
@@ -175,7 +177,8 @@ class Operator(Dispatcher):
         self.namespaces = (namespace,) if isinstance(namespace, str) else tuple(namespace)
         self.alias = tuple(alias)
         self.factory = factory
-        self.random = random
+        self.random = random is True
+        self.draws_where: Callable[..., Any] | None = None if isinstance(random, bool) else random
         self.vjp_rule: VjpRule | None = None
         self.edges: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
         self.rules: dict[str, Callable[..., Any]] = {}
@@ -339,7 +342,7 @@ class Operator(Dispatcher):
             smooth=self.smooth,
             namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
             method=self.method,
-            random=self.random,
+            random=self.random if self.draws_where is None else self.draws_where,
             fits=tuple(self.schema.params[i].name for i in self.fits if i not in self.stores),
             stores=tuple(self.schema.params[i].name for i in self.stores),
         )
@@ -364,10 +367,14 @@ class Operator(Dispatcher):
             smooth=self.smooth,
             namespace=(),
             method=False,
-            random=self.random,
+            random=self.random if self.draws_where is None else self.draws_where,
         )
         derived.derived_from = self
         return derived
+
+    def draws(self, args: tuple[Any, ...]) -> bool:
+        """Whether a call with these complete arguments draws random numbers."""
+        return self.random if self.draws_where is None else bool(self.draws_where(*args))
 
     def without_writing(self, args: tuple[Any, ...]) -> tuple[Any, list[tuple[Value, Value]]]:
         """What the call with these complete arguments would do, by the functional form.

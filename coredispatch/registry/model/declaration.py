@@ -81,7 +81,7 @@ def _domain(x: Any) -> bool:
 
 
 _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
-_FLAGS: Final = ("smooth", "inplace", "factory", "random", "generic", "property")
+_FLAGS: Final = ("smooth", "inplace", "factory", "generic", "property")
 #: name -> (whether a value is one, what it has to be)
 _METADATA: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "name": (lambda x: x is None or _is_operator_name(x), "an identifier"),
@@ -101,6 +101,10 @@ _METADATA: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "values": (_interval, "a pair of numbers (low, high)"),
     "unbroadcast": (_flag_or_none, "True, False or None"),
     "dtype": (_dtype_rule, "a promotion rule, a dtype, or a function of the arguments"),
+    "random": (
+        lambda x: _flag(x) or callable(x),
+        "True, False, or a function of the arguments that says whether a call draws",
+    ),
     "method": (_flag_or_none, "True, False or None"),
     "differentiable": (_flag_or_none, "True, False, or None: a gradient is refused"),
     **dict.fromkeys(_FUNCTIONS, (_function, "a function")),

@@ -177,5 +177,6 @@ def test_seeds_and_probabilities_that_do_not_fit() -> None:
             cd.ops.attention_dropout(q, q, q, None, bad, p)
         with pytest.raises(cd.OpError, match=what):
             cd.ops.attention_dropout_backward(q, q, q, q, None, bad, p)
-    with pytest.raises(cd.OpError, match="between 0 and 1"):
-        F.scaled_dot_product_attention(q, q, q, dropout_p=1.5)
+    for p in (1.5, -0.1, float("nan")):
+        with pytest.raises(cd.OpError, match=f"between 0 and 1, got {p}"):
+            F.scaled_dot_product_attention(q, q, q, dropout_p=p)
