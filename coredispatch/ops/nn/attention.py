@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import sqrt
 from typing import Any
 
@@ -245,12 +245,26 @@ def attention(
     that a kernel that has a part of them at a time never holds a matrix of all queries and keys.
     Dao et al., "FlashAttention", 2022.
     """
+    return attended(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+def all_kept(*tensors: Any) -> list[Any]:
+    """What becomes of weights, and of their gradients, where nothing is dropped."""
+    return list(tensors)
+
+
+def attended(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool,
+    scale: float | None, enable_gqa: bool, drop: Callable[..., list[Any]] = all_kept,
+) -> Tensor:  # fmt: skip
+    """``drop(softmax(query @ key^T * scale + mask)) @ value``."""
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
     if is_causal:
         key, value = (_reached(x, query) for x in (key, value))
     if groups > 1:
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
     weights, alone = _weights(query, key, attn_mask, is_causal, factor)
+    (weights,) = drop(weights)
     return _attended(weights, value, alone)
 
 
@@ -258,19 +272,21 @@ def attention(
 def _(grad, query, key, value, attn_mask, is_causal, scale, enable_gqa):
     key = _read(key, attn_mask)
     given = (grad, query, key, value, attn_mask, is_causal, scale, enable_gqa)
-    return (*attention_backward(*given), lambda: _of_mask(*given))
+    return (*attention_backward(*given), lambda: of_mask(*given))
 
 
-def _of_mask(
+def of_mask(
     grad: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: Any,
-    enable_gqa: bool,
+    enable_gqa: bool, drop: Callable[..., list[Any]] = all_kept,
 ) -> Any:  # fmt: skip
+    """The gradient of the mask."""
     groups = _groups(query, key, enable_gqa)
     if groups > 1:
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
     weights, alone = _weights(query, key, attn_mask, is_causal, _factor(query, scale))
     weights, grad = _hidden(alone, weights, grad)
-    return _of_scores(grad, weights, value).sum_to_size(attn_mask.shape)
+    (of_weights,) = drop(grad.matmul(value.mT))
+    return _of_scores(weights, of_weights).sum_to_size(attn_mask.shape)
 
 
 def _reached(x: Tensor, query: Tensor) -> Tensor:
@@ -299,8 +315,7 @@ def _hidden(alone: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
     return tensors if alone is None else tuple(x.masked_fill(alone, 0) for x in tensors)
 
 
-def _of_scores(grad: Tensor, weights: Tensor, value: Tensor) -> Tensor:
-    of_weights: Tensor = grad.matmul(value.mT)
+def _of_scores(weights: Tensor, of_weights: Tensor) -> Tensor:
     return weights * (of_weights - (of_weights * weights).sum(-1, True))
 
 
@@ -314,26 +329,29 @@ def _backward_samples(make: Any) -> Iterator[Sample]:
 
 def _backward_reference(
     grad: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-    scale: Any = None, enable_gqa: bool = False,
+    scale: Any = None, enable_gqa: bool = False, drop: Callable[..., Any] = lambda x: x,
 ) -> Any:  # fmt: skip
     """The chain rule through the softmax, on whole matrices."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
     wide_key, wide_value = (np.repeat(x, groups, -3) if groups > 1 else x for x in (key, value))
     factor = 1 / sqrt(query.shape[-1]) if scale is None else scale
-    identity = np.eye(key.shape[-2], dtype=np.result_type(query))
-    weights = _reference(
-        query, wide_key, np.broadcast_to(identity, (*wide_key.shape[:-1], key.shape[-2])),
-        attn_mask, 0.0, is_causal, scale,
-    )  # fmt: skip
-    of_weights = grad @ np.swapaxes(wide_value, -1, -2)
+    weights = reference_weights(query, wide_key, attn_mask, is_causal, scale)
+    of_weights = drop(grad @ np.swapaxes(wide_value, -1, -2))
     of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
     of_key = np.swapaxes(of_scores, -1, -2) @ query * factor
-    of_value = np.swapaxes(weights, -1, -2) @ grad
+    of_value = np.swapaxes(drop(weights), -1, -2) @ grad
     if groups > 1:
         lead = (*key.shape[:-3], key.shape[-3], groups)
         of_key = of_key.reshape(*lead, *of_key.shape[-2:]).sum(-3)
         of_value = of_value.reshape(*lead, *of_value.shape[-2:]).sum(-3)
     return of_scores @ wide_key * factor, of_key, of_value
+
+
+def reference_weights(query: Any, key: Any, attn_mask: Any, is_causal: bool, scale: Any) -> Any:
+    """The weights, of keys that are repeated already: the reference with values of one each."""
+    identity = np.eye(key.shape[-2], dtype=np.result_type(query))
+    values = np.broadcast_to(identity, (*key.shape[:-1], key.shape[-2]))
+    return _plain_reference(query, key, values, attn_mask, is_causal, scale)
 
 
 @composite(
@@ -354,6 +372,15 @@ def attention_backward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`attention`: of the query, the key and the value."""
+    return gradients(grad, query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+def gradients(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None,
+    is_causal: bool, scale: float | None, enable_gqa: bool,
+    drop: Callable[..., list[Any]] = all_kept,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of :func:`attended`: of the query, the key and the value."""
     groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
     inputs, missing = (query, key, value), 0
     if is_causal:
@@ -366,9 +393,10 @@ def attention_backward(
     mask = attn_mask if attn_mask is None else wide(attn_mask)
     weights, alone = _weights(query, key, mask, is_causal, factor)
     weights, grad, query = _hidden(alone, weights, grad, query)
-    of_scores = _of_scores(grad, weights, value) * factor
+    of_weights, left = drop(grad.matmul(value.mT), weights)
+    of_scores = _of_scores(weights, of_weights) * factor
     found = [of_scores.matmul(key)]
-    for x, y in ((of_scores, query), (weights, grad)):
+    for x, y in ((of_scores, query), (left, grad)):
         gradient = x.mT.matmul(y)
         if groups > 1:
             gradient = gradient.unflatten(-3, (gradient.shape[-3] // groups, groups)).sum(-3)

@@ -7,7 +7,8 @@ not in the forward pass, and not for gradients, which compute the weights anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,18 +16,16 @@ import numpy as np
 
 from coredispatch.ops.nn.attention import (
     _ATTENTION,
-    _factor,
-    _groups,
-    _hidden,
-    _plain_reference,
-    _reached,
+    _backward_reference,
     _read,
     _samples,
-    _weights,
+    attended,
+    gradients,
+    of_mask,
+    reference_weights,
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -71,13 +70,17 @@ def _require(seed: Any, p: float) -> None:
         raise ShapeError(f"a seed of shape {tuple(seed.shape)}, expected (2,)", fix="give two")
 
 
-def _dropped(seed: Tensor, p: float, query: Tensor, *scores: Tensor) -> list[Tensor]:
-    """``scores`` ``(*, L, S)``, those that are dropped 0 and the others raised."""
-    lead, device = tuple(scores[0].shape), query.device
-    lines = lazy.arange(prod(lead[:-1]), device=device).reshape(-1, 1)
-    columns = lazy.arange(lead[-1], device=device).reshape(1, -1)
-    lost = lazy.logical_not(_kept(lines, columns, seed, p)).reshape(lead)
-    return [(x * _rise(p)).masked_fill(lost, 0) for x in scores]
+def _dropping(seed: Tensor, p: float) -> Callable[..., list[Tensor]]:
+    """What makes of scores ``(*, L, S)`` those that are dropped 0 and raises the others."""
+
+    def drop(*scores: Tensor) -> list[Tensor]:
+        lead, device = tuple(scores[0].shape), scores[0].device
+        lines = lazy.arange(prod(lead[:-1]), device=device).reshape(-1, 1)
+        columns = lazy.arange(lead[-1], device=device).reshape(1, -1)
+        lost = lazy.logical_not(_kept(lines, columns, seed, p)).reshape(lead)
+        return [(x * _rise(p)).masked_fill(lost, 0) for x in scores]
+
+    return drop
 
 
 def _dropped_reference(weights: Any, seed: Any, p: float) -> Any:
@@ -86,20 +89,13 @@ def _dropped_reference(weights: Any, seed: Any, p: float) -> Any:
     return weights * kept.reshape(weights.shape) * _rise(p)
 
 
-def _all_weights(query: Any, key: Any, mask: Any, causal: bool, scale: Any, groups: int) -> Any:
-    """The weights of keys, as the plain reference has them, of keys that are repeated already."""
-    identity = np.eye(key.shape[-2], dtype=np.result_type(query))
-    whole = np.broadcast_to(identity, (*key.shape[:-1], key.shape[-2]))
-    return _plain_reference(query, key, whole, mask, causal, scale)
-
-
 def _reference(
     query: Any, key: Any, value: Any, attn_mask: Any, seed: Any, dropout_p: float,
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
     key, value = (np.repeat(x, groups, -3) if groups > 1 else x for x in (key, value))
-    weights = _all_weights(query, key, attn_mask, is_causal, scale, groups)
+    weights = reference_weights(query, key, attn_mask, is_causal, scale)
     return _dropped_reference(weights, seed, dropout_p) @ value
 
 
@@ -137,36 +133,17 @@ def attention_dropout(
     >>> cd.ops.attention_dropout(q, k, v, None, seed, 0.1)
     """
     _require(seed, dropout_p)
-    groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
-    if is_causal:
-        key, value = (_reached(x, query) for x in (key, value))
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
-    weights, alone = _weights(query, key, attn_mask, is_causal, factor)
-    (weights,) = _dropped(seed, dropout_p, query, weights)
-    found: Tensor = weights.matmul(value)
-    return found if alone is None else found.masked_fill(alone, 0)
+    drop = _dropping(seed, dropout_p)
+    return attended(query, key, value, attn_mask, is_causal, scale, enable_gqa, drop)
 
 
 @attention_dropout.vjp
 def _(grad, query, key, value, attn_mask, seed, dropout_p, is_causal, scale, enable_gqa):
     key = _read(key, attn_mask)
-    given = (grad, query, key, value, attn_mask, seed, dropout_p, is_causal, scale, enable_gqa)
-    return (*attention_dropout_backward(*given), lambda: _of_mask(*given), None)
-
-
-def _of_mask(
-    grad: Any, query: Any, key: Any, value: Any, attn_mask: Any, seed: Any, p: float,
-    is_causal: bool, scale: Any, enable_gqa: bool,
-) -> Any:  # fmt: skip
-    groups = _groups(query, key, enable_gqa)
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
-    weights, alone = _weights(query, key, attn_mask, is_causal, _factor(query, scale))
-    weights, grad = _hidden(alone, weights, grad)
-    (of_weights,) = _dropped(seed, p, query, grad.matmul(value.mT))
-    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, True))
-    return of_scores.sum_to_size(attn_mask.shape)
+    given, options = (grad, query, key, value, attn_mask), (is_causal, scale, enable_gqa)
+    found = attention_dropout_backward(*given, seed, dropout_p, *options)
+    drop = _dropping(seed, dropout_p)
+    return (*found, lambda: of_mask(*given, *options, drop), None)
 
 
 def _backward_samples(make: Any) -> Iterator[Sample]:
@@ -176,30 +153,21 @@ def _backward_samples(make: Any) -> Iterator[Sample]:
         yield Sample(grad, *sample.args, **sample.kwargs)
 
 
-def _backward_reference(
+def _seeded_backward(
     grad: Any, query: Any, key: Any, value: Any, attn_mask: Any, seed: Any, dropout_p: float,
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """The chain rule through dropout and the softmax, on whole matrices."""
-    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
-    wide_key, wide_value = (np.repeat(x, groups, -3) if groups > 1 else x for x in (key, value))
-    factor = 1 / np.sqrt(query.shape[-1]) if scale is None else scale
-    weights = _all_weights(query, wide_key, attn_mask, is_causal, scale, groups)
-    of_weights = _dropped_reference(grad @ np.swapaxes(wide_value, -1, -2), seed, dropout_p)
-    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
-    of_key = np.swapaxes(of_scores, -1, -2) @ query * factor
-    of_value = np.swapaxes(_dropped_reference(weights, seed, dropout_p), -1, -2) @ grad
-    if groups > 1:
-        lead = (*key.shape[:-3], key.shape[-3], groups)
-        of_key = of_key.reshape(*lead, *of_key.shape[-2:]).sum(-3)
-        of_value = of_value.reshape(*lead, *of_value.shape[-2:]).sum(-3)
-    return of_scores @ wide_key * factor, of_key, of_value
+    drop = partial(_dropped_reference, seed=seed, p=dropout_p)
+    return _backward_reference(
+        grad, query, key, value, attn_mask, is_causal, scale, enable_gqa, drop
+    )
 
 
 @composite(
     out=lambda grad, query, key, value, *_: [tuple(x.shape) for x in (query, key, value)],
     dtype=lambda grad, query, key, value, *_: tuple(same(x) for x in (query, key, value)),
-    reference=_backward_reference,
+    reference=_seeded_backward,
     samples=_backward_samples,
     **_ATTENTION,
 )
@@ -217,29 +185,5 @@ def attention_dropout_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`attention_dropout`: of the query, the key and the value."""
     _require(seed, dropout_p)
-    groups, factor = _groups(query, key, enable_gqa), _factor(query, scale)
-    inputs, missing = (query, key, value), 0
-    if is_causal:
-        missing = key.shape[-2]
-        key, value = (_reached(x, query) for x in (key, value))
-        missing -= key.shape[-2]
-    grad, query, key, value = (wide(x) for x in (grad, query, key, value))
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
-    mask = attn_mask if attn_mask is None else wide(attn_mask)
-    weights, alone = _weights(query, key, mask, is_causal, factor)
-    weights, grad, query = _hidden(alone, weights, grad, query)
-    of_weights, left = _dropped(seed, dropout_p, query, grad.matmul(value.mT), weights)
-    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, True)) * factor
-    found = [of_scores.matmul(key)]
-    for x, y in ((of_scores, query), (left, grad)):
-        gradient = x.mT.matmul(y)
-        if groups > 1:
-            gradient = gradient.unflatten(-3, (gradient.shape[-3] // groups, groups)).sum(-3)
-        if missing:
-            gradient = lazy.pad(gradient, (0, 0, 0, missing))
-        found.append(gradient)
-    of_query, of_key, of_value = (
-        narrow(x.sum_to_size(like.shape), like) for x, like in zip(found, inputs)
-    )
-    return of_query, of_key, of_value
+    drop = _dropping(seed, dropout_p)
+    return gradients(grad, query, key, value, attn_mask, is_causal, scale, enable_gqa, drop)
