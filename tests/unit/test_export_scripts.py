@@ -247,3 +247,68 @@ def test_objects_are_not_written_in_branches(program: Any, message: str) -> None
     cd.jit.script(Box)
     with pytest.raises(GraphError, match=message):
         exported(program)
+
+
+def _added_to(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        y[i].add_(1)
+    return y
+
+
+def _through_a_name(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        row = y[i]
+        row *= 2
+    return y
+
+
+def _through_a_view(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        row = y[i].view(-1)
+        if x.sum() > 0:
+            row[0] = 5
+    return y
+
+
+def _used_late(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        row = y[i]
+        y[i] = row * 2
+        y[i] = row + 1
+    return y
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        (_added_to, "written to in place"),
+        (_through_a_name, "written to in place"),
+        (_through_a_view, "written to in place"),
+        (_used_late, "used after a write"),
+    ],
+)
+def test_rows_at_computed_numbers_are_no_views(program: Any, what: str) -> None:
+    with pytest.raises(GraphError, match=rf"(?s)a row that was read.* is {what}.*y\[i\]"):
+        exported(program)
+
+
+def _put_back(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        y[i] += i
+        y[i, 0] *= 3
+        before = y[i].clone()
+        before.mul_(2)
+        y[i] = y[i] + before
+        y[i] = before + y[i]
+    return y
+
+
+def test_rows_that_are_assigned_or_copied_are_followed() -> None:
+    made = exported(_put_back).module()
+    for x in inputs():
+        cd.testing.assert_close(made(x), _put_back(x))

@@ -13,6 +13,7 @@ import operator
 from typing import Any
 
 from coredispatch.frontend.jit.branching import branch
+from coredispatch.frontend.jit.copied_rows import CopiedRows
 from coredispatch.frontend.jit.failing import located, shown_line
 from coredispatch.frontend.jit.looping import loop
 from coredispatch.frontend.jit.module_hooks import HOOKS, script_hooks
@@ -80,11 +81,15 @@ class Follower:
     Attributes:
         foreign: lists and dicts of modules and objects that a branch or a loop reads, by id: there
             is one of each for both ways, so that none may write to it.
+        rows: what was read from tensors at numbers that are not known.
     """
 
-    def __init__(self, recorder: AbstractRecorder, owner: Any) -> None:
+    def __init__(
+        self, recorder: AbstractRecorder, owner: Any, rows: CopiedRows | None = None
+    ) -> None:
         self.recorder, self.owner = recorder, owner
         self.foreign: dict[int, Any] = {}
+        self.rows = CopiedRows() if rows is None else rows
 
     def run(self, graph: Graph, args: tuple[Any, ...]) -> Any:
         """The output of a graph of the program."""
@@ -100,11 +105,14 @@ class Follower:
                 continue
             given, named = map_arg((node.args, node.kwargs), env.__getitem__)
             if node.op == "output":
+                self.rows.used(given[0])
                 return given[0]
             before = self.recorder.line
             self.recorder.line = node.meta.get("source", before)
             try:
+                rows = self.rows.used((given, named))
                 env[node] = self.step(node, given, named)
+                self.rows.written(node, rows)
             except Exception as error:
                 at = self.recorder.line
                 raise located(error, lambda: [] if at is None else shown_line(*at))  # noqa: B023, B904
@@ -181,7 +189,7 @@ class Follower:
                 "runs",
                 fix="give it a tensor",
             )
-        return Follower(self.recorder, child).run(graph, args)
+        return Follower(self.recorder, child, self.rows).run(graph, args)
 
     def function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator, or of a function of Python's."""
@@ -209,7 +217,9 @@ class Follower:
         if not holds_unknown((args, kwargs)):
             return target(*args, **kwargs) if kwargs else computed(target, args)
         if target is operator.getitem and isinstance(first, Tensor):
-            return read(first, args[1])
+            row = read(first, args[1])
+            self.rows.add(row, first)
+            return row
         if target is operator.setitem and isinstance(first, Tensor):
             return self.write(*args)
         if getattr(target, "__name__", "") == "tensor" and isinstance(first, Unknown):

@@ -438,7 +438,7 @@ def _places(tensor: Tensor, index: Any) -> tuple[Any, dict[int, Unknown]]:
     if any(isinstance(item, (Tensor, list)) or holds_unknown_bound(item) for item in items):
         raise GraphError(
             f"the index {index!r} has a number that is computed when the program runs",
-            fix="use index_select, narrow or masks; ends of slices must be known",
+            fix="use index_select, masks or one row (y[i]); ends of slices must be known",
         )
     if Ellipsis in items:
         at = items.index(Ellipsis)
