@@ -177,6 +177,11 @@ def compile(
 
 def _settings(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
     """What the user set for a compiler."""
+    if options is not None and not isinstance(options, dict):
+        raise OpError(
+            f"compile: options is a dict of names and values, got {options!r}",
+            fix="leave it out, or pass options={'triton.cudagraphs': True}",
+        )
     settings: dict[str, Any] = {}
     if mode not in (None, "default"):
         settings["mode"] = mode

@@ -83,6 +83,9 @@ def test_the_interpreter_takes_no_seconds(clock: Clock) -> None:
 def test_an_option_that_no_compiler_has_is_refused(backend: str) -> None:
     with pytest.raises(RuntimeError, match="Unexpected optimization option zz=1"):
         cd.compile(lambda x: x, backend=backend, options={"zz": 1})
+    for options in ([1], "x", 1):
+        with pytest.raises(RuntimeError, match="options is a dict of names and values, got"):
+            cd.compile(lambda x: x, backend=backend, options=options)  # type: ignore[call-overload]
     fast: Any = cd.compile(lambda x: x + 1, backend=backend, options={"max_autotune": True})
     assert fast(cd.ones(2)).tolist() == [2.0, 2.0]
 

@@ -221,3 +221,15 @@ def test_rows_and_batch_sizes_fit() -> None:
     assert cd.ops.rnn_sequence(gates[:6], h, w, "tanh", (2, 2, 2), False).shape == (6, 3)
     with pytest.raises(ShapeError, match="got 7"):
         cd.ops.rnn_sequence(gates.to("meta"), h.to("meta"), w.to("meta"), "tanh", (6,), False)
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_a_layer_takes_inputs_of_its_own_dtype(name: str) -> None:
+    layer, x = getattr(cd.nn, name)(2, 3), cd.randn(4, 1, 2)
+    with pytest.raises(ValueError, match="RNN input dtype .*float64.* does not match weight"):
+        layer(x.double())
+    with cd.autocast("cpu", dtype=cd.bfloat16):
+        assert layer(x.bfloat16())[0].shape == (4, 1, 3)
+    assert layer.double()(x.double())[0].dtype is cd.float64
+    with pytest.raises(ValueError, match="input_size must be greater than zero"):
+        getattr(cd.nn, name)(0, 3)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from coredispatch._warnings import warn
+from coredispatch.frontend.amp.autocast import is_autocast_enabled
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
@@ -51,6 +52,8 @@ class RNNBase(Module):
         super().__init__()
         if not isinstance(hidden_size, int):
             raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
+        if input_size <= 0:
+            raise ValueError("input_size must be greater than zero")
         if hidden_size <= 0:
             raise ValueError("hidden_size must be greater than zero")
         if num_layers <= 0:
@@ -154,6 +157,12 @@ class RNNBase(Module):
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, "
                 f"got {x.shape[-1]}"
+            )
+        own = self._flat_weights[0].dtype
+        if x.dtype != own and not is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"RNN input dtype ({x.dtype}) does not match weight dtype ({own}). "
+                f"Convert input: input.to({own}), or convert model: model.to({x.dtype})"
             )
         if packed:
             return self._packed(input, hx)
