@@ -30,7 +30,8 @@ class Adam(Optimizer):
 
     Kingma and Ba, 2015; Reddi, Kale and Kumar, 2018. ``foreach`` makes no difference: every step is
     one fused operator. With ``capturable`` the number of steps and ``lr``, if it is a tensor, stay
-    on the parameter's device, which a captured CUDA graph needs. With ``fused`` or ``capturable`` a
+    on the parameter's device, which a captured CUDA graph needs, and one operator takes the steps
+    of all parameters of a device and a dtype. With ``fused`` or ``capturable`` a
     :class:`GradScaler` skips steps without reading a value. With ``differentiable`` autograd
     records the steps.
     """
@@ -82,8 +83,9 @@ class Adam(Optimizer):
         found = self.__dict__.get("found_inf")
         stays = found is not None or group["capturable"]
         step_op, together = step_of(_adam_step, group), Together(_adam_steps, group)
-        lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
-        lr = lr if stays else number(lr)
+        captured = on_device.AdamSteps(group, found)
+        (beta1, beta2), eps = group["betas"], group["eps"]
+        lr = group["lr"] if stays else number(group["lr"])
         decay, maximize, amsgrad = group["weight_decay"], group["maximize"], group["amsgrad"]
         decoupled = group["decoupled_weight_decay"]
         for parameter in group["params"]:
@@ -97,13 +99,14 @@ class Adam(Optimizer):
                 state["exp_avg_sq"] = _zeros_like(parameter)
                 if amsgrad:
                     state["max_exp_avg_sq"] = _zeros_like(parameter)
-            if found is not None or stays and parameter.device.type != "cpu":
-                on_device.adam(parameter, grad, state, group, found)
+            if stays:
+                captured.add(parameter, grad, state)
                 continue
             step = state["step"] = next_step(state["step"])
             largest = state["max_exp_avg_sq"] if amsgrad else None
             tensors = parameter, grad, state["exp_avg"], state["exp_avg_sq"], largest
-            numbers = step, number(lr), beta1, beta2, eps, decay, decoupled, maximize
+            numbers = step, lr, beta1, beta2, eps, decay, decoupled, maximize
             if not together.takes(tensors, numbers):
                 step_op(*tensors, *numbers)
         together.run()
+        captured.run()

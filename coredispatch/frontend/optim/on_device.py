@@ -6,17 +6,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import default_dtype, float32, float64
 
-__all__ = ["CAPTURES", "adam", "check_capture", "scales_itself", "sgd"]
+__all__ = ["CAPTURES", "AdamSteps", "check_capture", "scales_itself", "sgd"]
 
 _full = TABLE.operator("full")
 _where = TABLE.operator("where")
-_maximum = TABLE.operator("maximum")
+_adam_steps = TABLE.operator("capturable_adam_steps")
 _view_as_real = TABLE.operator("view_as_real")
 
 #: one element for each graph that is being captured
@@ -52,38 +52,60 @@ def _write(found: Any, *changes: tuple[Tensor, Any]) -> None:
         old.copy_(new if found is None else _where(found.to(old.device) != 0, old, new))
 
 
-def _correction(beta: float, step: Tensor) -> Any:
-    """``1 - beta ** step``, without the cancellation that float32 would not survive."""
-    return -(step * math.log(beta)).expm1() if beta else 1.0
+def _counter(parameter: Tensor, state: dict[str, Any]) -> Any:
+    """The number of steps of a parameter as a tensor beside it.
 
-
-def adam(parameter: Tensor, grad: Any, state: dict[str, Any], group: dict[str, Any],
-         found: Any) -> None:  # fmt: skip
-    """One step of Adam or AdamW, with the number of steps as a tensor beside the parameter."""
+    A number becomes one, of float32 as in PyTorch, in which half precision would stop at 2048.
+    """
     step = state["step"]
     if not isinstance(step, Tensor):
-        step = state["step"] = _full((), float(step), device=parameter.device)
-    step.add_(1.0 if found is None else 1.0 - found.to(step.device))
-    largest = state.get("max_exp_avg_sq")
-    names = parameter, grad, state["exp_avg"], state["exp_avg_sq"], largest
-    parameter, grad, average, squares, largest = _pairs(*names)
-    lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
-    grad = -grad if group["maximize"] else grad
-    value: Any = parameter
-    if decay and group["decoupled_weight_decay"]:
-        value = value * (1 - lr * decay)
-    elif decay:
-        grad = grad + value * decay
-    new_average = average + (grad - average) * (1 - beta1)
-    new_squares = squares * beta2 + grad * grad * (1 - beta2)
-    changes = [(average, new_average), (squares, new_squares)]
-    scale = new_squares
-    if largest is not None:
-        scale = _maximum(largest, new_squares)
-        changes.append((largest, scale))
-    spread = (scale / _correction(beta2, step)).sqrt() + group["eps"]
-    new = value - new_average / spread * (lr / _correction(beta1, step))
-    _write(found, *changes, (parameter, new))
+        dtype = float64 if default_dtype() is float64 else float32
+        step = _full((), float(step), dtype=dtype, device=parameter.device)
+    elif step.device != parameter.device:  # as a number without dimensions it would be copied
+        step = step.to(parameter.device)
+    state["step"] = step
+    return step
+
+
+class AdamSteps:
+    """Steps of Adam or AdamW by parameters of a group: one call for those of a device and a dtype.
+
+    Args:
+        group: the parameter group.
+        found: the flag of an overflow, a tensor of one number, or None.
+    """
+
+    def __init__(self, group: dict[str, Any], found: Any) -> None:
+        self.group = group
+        self.found = found
+        self.calls: dict[Any, list[tuple[Any, ...]]] = {}
+
+    def add(self, parameter: Tensor, grad: Any, state: dict[str, Any]) -> None:
+        """Leave the step of a parameter, with the gradient and the state, to :meth:`run`."""
+        largest = state.get("max_exp_avg_sq")
+        tensors = parameter, grad, state["exp_avg"], state["exp_avg_sq"], largest
+        row = (*_pairs(*tensors), _counter(parameter, state))
+        # What has a layout or a layer of its own is stepped alone, by operators on single tensors.
+        plain = not self.group["differentiable"] and all(map(_is_plain, (parameter, grad)))
+        key = (parameter.device, row[0].dtype) if plain else len(self.calls)
+        self.calls.setdefault(key, []).append(row)
+
+    def run(self) -> None:
+        """Take the steps."""
+        group, found = self.group, self.found
+        numbers = *group["betas"], group["eps"], group["weight_decay"]
+        flags = group["decoupled_weight_decay"], group["maximize"]
+        for key, rows in self.calls.items():
+            lists = [[] if column[0] is None else list(column) for column in zip(*rows)]
+            flag = None if found is None else found.to(rows[0][0].device)
+            step: Any = _adam_steps if isinstance(key, tuple) else _adam_steps.decomposition
+            step(*lists, flag, group["lr"], *numbers, *flags)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether a tensor has no key besides its backend's and autograd's."""
+    keys = x.keys & ~TABLE.bit("autograd")
+    return bool(keys) and keys & TABLE.snapshot.order.backend_bits == keys
 
 
 def sgd(parameter: Tensor, grad: Any, buffer: Any, group: dict[str, Any], found: Any) -> None:

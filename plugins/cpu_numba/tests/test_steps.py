@@ -182,3 +182,40 @@ def test_steps_of_lists_are_those_of_one_after_the_other(amsgrad: bool) -> None:
     for column, other in zip(columns, single, strict=True):
         for found, wanted in zip(column, other, strict=True):
             np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_steps_with_numbers_of_steps_in_arrays(dtype: Any, amsgrad: bool) -> None:
+    kernel = KERNELS["capturable_adam_steps"]
+    kinds = ("a", "a", "a", "s", *(["s"] * amsgrad))
+    columns = [[drawn(kind, size, dtype) for size in SIZES] for kind in kinds]
+    steps = [np.array(float(k % 3), np.float32) for k in range(len(SIZES))]
+    lists = columns if amsgrad else [*columns, []]
+    options = (0.9, 0.999, 1e-8, 0.1, True, False)
+    exact = [[wide(x) for x in members] for members in (*lists, steps)]
+    cd.ops.capturable_adam_steps.decomposition(*exact, None, 0.01, *options)
+    before = [x.copy() for members in columns for x in members]
+    assert kernel(*lists, steps, np.array(1.0, np.float32), 0.01, *options) is None
+    for x, y in zip((x for members in columns for x in members), before, strict=True):
+        np.testing.assert_array_equal(x, y)  # there was an overflow
+    assert kernel(*lists, steps, np.array(0.0, np.float32), np.array(0.01), *options) is None
+    eps = float(np.finfo(dtype).eps)
+    for members, wanted in zip((*lists, steps), exact, strict=True):
+        for x, y in zip(members, wanted, strict=True):
+            np.testing.assert_allclose(x, y.numpy(), 16 * eps, 16 * eps)
+
+
+def test_numbers_of_steps_that_are_shared_or_whole_are_left_to_others() -> None:
+    kernel = KERNELS["capturable_adam_steps"]
+    lists = [[drawn("s", 4, np.float32) for _ in range(2)] for _ in range(4)]
+    before, shared = [x.copy() for x in lists[0]], np.zeros((), np.float32)
+    options = (None, 0.01, 0.9, 0.999, 1e-8, 0.0, False, False)
+    for steps in ([shared, shared], [np.array(0), np.array(0)], [np.zeros(1), np.zeros(1)]):
+        assert kernel(*lists, [], steps, *options) is NotImplemented
+    one = [np.zeros(()), np.zeros(())]
+    for bad in ((None, 0.01, 1.0, *options[3:]), (None, np.zeros(2), *options[2:])):
+        assert kernel(*lists, [], one, *bad) is NotImplemented
+    for x, y in zip(lists[0], before, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert shared == 0

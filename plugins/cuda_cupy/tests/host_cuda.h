@@ -99,6 +99,7 @@ static int run_grid(void (*kernel)(void**), unsigned int grid, unsigned int bloc
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 static void __syncthreads() { wait_at(AT_BLOCK); }
+static void __threadfence() {}  // blocks follow each other
 static void __syncwarp() { wait_at(AT_WARP); }
 template <typename V> static V taken_from(V value, unsigned int lane) {
     std::memcpy(&exchanged[threadIdx.x], &value, sizeof value);

@@ -68,6 +68,29 @@ def test_norms_clipping_and_unscaling(cuda: str, unread: None, dtype: Any) -> No
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_adam_counts_its_steps_on_the_device(cuda: str, unread: None, dtype: Any) -> None:
+    """A million elements have 123 blocks: the last one to end counts the step."""
+    lists = [drawn(dtype, cuda) for _ in range(3)]
+    mine, exact = ([pair[k] for pair in lists] for k in range(2))
+    for given in (mine, exact):
+        given += [[x.abs() + 0.1 for x in members] for members in (given[1], given[2])]
+    counted = [cd.zeros((), device=cuda) for _ in SIZES]
+    found, lr = cd.zeros((), device=cuda), cd.tensor(0.01).to(cuda)
+    options = (0.9, 0.99, 1e-6, 0.1, True, False)
+    cd.cuda.set_sync_debug_mode(2)
+    for flag in (0.0, 1.0, 0.0, 0.0):
+        found.fill_(flag)
+        cd.ops.capturable_adam_steps(*mine, counted, found, lr, *options)
+    cd.cuda.set_sync_debug_mode(0)
+    steps = [cd.zeros((), dtype=cd.float64) for _ in SIZES]
+    for _ in range(3):
+        cd.ops.capturable_adam_steps(*exact, steps, None, lr.item(), *options)
+    assert [x.item() for x in counted] == [3.0] * len(SIZES)
+    for members, wanted in zip(mine, exact, strict=True):
+        agree(members, wanted, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_updates_of_lists(cuda: str, dtype: Any) -> None:
     for function, operands, numbers in (
         ("add", 1, [-0.3]),

@@ -78,3 +78,45 @@ extern "C" __global__ void sgd_many(
             sgd.step(i, param, grad, buffer);
     }
 }
+
+// Adam with the number of steps of each tensor beside it on the device, where it is counted up, and
+// a learning rate that may lie there, too (else it is `number`). Nothing is done where `found` is not 0.
+__device__ inline void count_up(void* step, i64 type) {
+    if (type == DOUBLE)
+        *(double*)step += 1;
+    else
+        *(float*)step += 1;
+}
+extern "C" __global__ void adam_counted(
+    i64* table, i64 rows, i64 count, i64 parts, i64 length, i64 step_type, const float* found,
+    const void* lr, i64 lr_type, double number, double sign, double decay, double decoupled_decay,
+    double log_beta1, double one_minus_beta1, double beta2, double log_beta2,
+    double one_minus_beta2, double eps) {
+    if (found && *found != 0) return;
+    __shared__ double correction, shrink, rate;
+    for (i64 k = blockIdx.x; k < parts; k += gridDim.x) {
+        Part part(table, rows, count, parts, length, k);
+        void* step = number_of(table, rows, count, parts, part.at);
+        if (threadIdx.x == 0) {  // in double precision once, not by each thread
+            double steps = number_at(step, step_type) + 1, r = lr ? number_at(lr, lr_type) : number;
+            correction = 1 / sqrt(-expm1(steps * log_beta2));
+            rate = r / -expm1(steps * log_beta1);
+            shrink = 1 - r * decoupled_decay;
+        }
+        __syncthreads();
+        Adam adam{(A)sign, (A)decay, (A)shrink, (A)one_minus_beta1, (A)beta2, (A)one_minus_beta2,
+                  (A)correction, (A)eps, (A)rate};
+        E *param = address(table, 0, count, part.at), *grad = address(table, 1, count, part.at);
+        E *average = address(table, 2, count, part.at), *square = address(table, 3, count, part.at);
+        E* largest_square = rows > 4 ? address(table, 4, count, part.at) : nullptr;
+        for (i64 i = part.start + threadIdx.x; i < part.end; i += blockDim.x)
+            adam.step(i, param, grad, average, square, largest_square);
+        __syncthreads();  // before the numbers of the next part
+        i64 own = (table[rows * count + part.at] + length - 1) / length;
+        if (threadIdx.x == 0 && is_last(table, rows, count, parts, part.at, own))
+            count_up(step, step_type);
+    }
+    for (Each at(count); at.more(); at.next())  // those without elements, which have no part
+        if (table[rows * count + at] == 0)
+            count_up(number_of(table, rows, count, parts, at), step_type);
+}

@@ -9,13 +9,15 @@ import numpy as np
 
 from coredispatch_cuda_cupy import capture
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS
-from coredispatch_cuda_cupy.cuda.loading import is_float
+from coredispatch_cuda_cupy.cuda.loading import FLOATS, is_float
 
-__all__ = ["PART", "THREADS", "Table", "Tables", "are_alike"]
+__all__ = ["NUMBER_TYPES", "PART", "THREADS", "Table", "Tables", "are_alike"]
 
 THREADS = 256
 #: elements of a tensor that a block takes
 PART = 8192
+#: the types of numbers on the device, as in parts.cu
+NUMBER_TYPES = {name: number for number, name in enumerate(FLOATS)}
 #: tables that are kept: one for each group of tensors, while they lie where they lay
 _KEPT = 32
 
@@ -49,10 +51,13 @@ class Tables:
         self.cupy = cupy
         self.known: dict[Any, Table] = {}
 
-    def of(self, *lists: Any, written: tuple[int, ...] | None = None) -> Table | None:
+    def of(
+        self, *lists: Any, written: tuple[int, ...] | None = None, numbers: Any = ()
+    ) -> Table | None:
         """The table of lists, of which one that is empty is left out.
 
-        ``written`` says which lists a kernel writes to; all, where it is not given.
+        ``written`` says which lists a kernel writes to; all, where it is not given. ``numbers`` are
+        arrays without dimensions, one for each tensor, which it writes to as well.
 
         None where the arrays beside each other are not alike, not all are of one dtype, what is
         written shares memory with another array.
@@ -63,7 +68,8 @@ class Tables:
         cuda = self.cupy.cuda
         where = int(cuda.runtime.getDevice()), cuda.get_current_stream().ptr
         own = [(x.data.ptr, x.shape, x.strides, x.dtype) for members in given for x in members]
-        key = (where, written, tuple(map(len, given)), *own)
+        beside = tuple((x.data.ptr, x.dtype) for x in numbers)
+        key = (where, written, tuple(map(len, given)), *own, beside)
         graph = capture.current()
         found = self.known.get(key) if graph is None else None
         if found is None:
@@ -71,22 +77,26 @@ class Tables:
                 return None
             if not all(_are_even(row) for row in zip(*given, strict=True)):
                 return None
-            if len({x.dtype for x in given[0]}) > 1 or not _are_apart(given, written):
+            if len({x.dtype for x in given[0]}) > 1:
+                return None
+            places = None if written is None else (*written, len(given))
+            if not _are_apart([*given, numbers], places):
                 return None
             if graph is not None:
-                return self._made(given, graph.table)
+                return self._made(given, numbers, graph.table)
             if len(self.known) >= _KEPT:
                 self.known.clear()
-            found = self.known[key] = self._made(given, self.cupy.asarray)
+            found = self.known[key] = self._made(given, numbers, self.cupy.asarray)
         return found
 
-    def _made(self, lists: list[Any], put: Callable[[Any], Any]) -> Table:
+    def _made(self, lists: list[Any], beside: Any, put: Callable[[Any], Any]) -> Table:
         sizes = [x.size for x in lists[0]]
         counts = [-(-size // PART) for size in sizes]
         parts = [(k, j * PART) for k, count in enumerate(counts) for j in range(count)]
         numbers = [x.data.ptr for members in lists for x in members]
         numbers += [*sizes, *(k for k, _ in parts), *(start for _, start in parts)]
         numbers += np.cumsum([0, *counts[:-1]]).tolist()
+        numbers += [*(x.data.ptr for x in beside), *(0 for _ in beside)]
         array = put(np.array(numbers, np.int64))
         return Table(array, len(lists), len(sizes), len(parts))
 

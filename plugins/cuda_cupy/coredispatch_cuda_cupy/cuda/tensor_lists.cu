@@ -2,15 +2,6 @@
 //
 // Nothing is read on the host: a norm, a scale and the flag of what is not finite stay where they are.
 
-// The types that a number on the device may have, besides E.
-enum { FLOAT, DOUBLE, HALF, BFLOAT16 };
-__device__ inline double number_at(const void* place, i64 type) {
-    if (type == DOUBLE) return *(const double*)place;
-    if (type == HALF) return widened(*(const Half*)place);
-    if (type == BFLOAT16) return widened(*(const BFloat16*)place);
-    return *(const float*)place;
-}
-
 // Stores `function(i, x, at)` for each element x, at place i of tensor `at` of the first list.
 template <typename Function>
 __device__ void rewrite(

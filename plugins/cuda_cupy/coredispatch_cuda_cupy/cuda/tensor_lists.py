@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cuda_cupy.cuda.layout import MOST_BLOCKS
-from coredispatch_cuda_cupy.cuda.loading import FLOATS, Family, wide
-from coredispatch_cuda_cupy.cuda.tables import THREADS, Table, Tables
+from coredispatch_cuda_cupy.cuda.loading import Family, wide
+from coredispatch_cuda_cupy.cuda.tables import NUMBER_TYPES, THREADS, Table, Tables
 
 __all__ = ["kernels"]
 
-#: as in tensor_lists.cu
-_TYPES = {name: number for number, name in enumerate(FLOATS)}
 #: function -> its number there, and how many lists and numbers it takes beside the tensors
 _UPDATES = {
     "add": (0, 1, 1),
@@ -84,7 +82,7 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         return norms
 
     def clip_each(tensors: Any, norm: Any, max_norm: float) -> Any:
-        type_ = _TYPES.get(norm.dtype.name)
+        type_ = NUMBER_TYPES.get(norm.dtype.name)
         if type_ is None or norm.ndim:
             return NotImplemented
         found = tabled(tensors)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import is_dense, is_like, overlap
+from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, overlap
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.lists import accepts, run_each
 
@@ -54,7 +54,7 @@ def adam_step(
 
 
 def _adam_numbers(
-    step: int,
+    step: float,
     lr: float,
     beta1: float,
     beta2: float,
@@ -148,6 +148,50 @@ def adam_steps(
     if max_exp_avg_sqs:
         return run_each(_amsgrad, (*written, max_exp_avg_sqs, grads, *values), 4)
     return run_each(_adam, (*written, grads, *values), 3)
+
+
+def capturable_adam_steps(
+    params: Any,
+    grads: Any,
+    exp_avgs: Any,
+    exp_avg_sqs: Any,
+    max_exp_avg_sqs: Any,
+    state_steps: Any,
+    found_inf: Any,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    *rest: Any,
+) -> Any:
+    """The steps of several parameters, those of the same number in one call."""
+    if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
+        return NotImplemented
+    loop, written = (_amsgrad, 4) if max_exp_avg_sqs else (_adam, 3)
+    largest = (max_exp_avg_sqs,) if max_exp_avg_sqs else ()
+    columns = params, exp_avgs, exp_avg_sqs, *largest, grads
+    if not accepts(columns, written) or not _are_counters(state_steps, len(params)):
+        return NotImplemented
+    if any(isinstance(x, np.ndarray) and x.size != 1 for x in (found_inf, lr)):
+        return NotImplemented
+    if found_inf is not None and found_inf.item() != 0:
+        return None
+    rate = lr.item() if isinstance(lr, np.ndarray) else float(lr)
+    by_count: dict[float, list[int]] = {}
+    for row, step in enumerate(state_steps):
+        by_count.setdefault(step.item() + 1.0, []).append(row)
+    for count, rows in by_count.items():
+        some = [[column[row] for row in rows] for column in columns]
+        run_each(loop, (*some, *_adam_numbers(count, rate, beta1, beta2, *rest)), written)
+    for step in state_steps:  # at last: nothing is written where the loop is not there yet
+        step += 1
+    return None
+
+
+def _are_counters(steps: Any, count: int) -> bool:
+    """Whether each of so many rows has a number of steps of its own."""
+    if len({*map(id, steps)}) != count:
+        return False
+    return all(x.ndim == 0 and x.dtype in FLOATS and x.flags.writeable for x in steps)
 
 
 def nadam_step(
@@ -328,6 +372,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "adam_step": adam_step,
     "adam_steps": adam_steps,
     "adamax_step": adamax_step,
+    "capturable_adam_steps": capturable_adam_steps,
     "asgd_step": asgd_step,
     "nadam_step": nadam_step,
     "radam_step": radam_step,
