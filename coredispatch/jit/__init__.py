@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import branching as branching
     from . import compiler as compiler
+    from . import copied_rows as copied_rows
     from . import failing as failing
     from . import following as following
     from . import freezing as freezing
