@@ -289,7 +289,9 @@ def _bare(op: Any, growth: Growth, make: Filling) -> Template | None:
         request = own.requests[id(array)]
         shape = tuple(n if (i, j) in growth.axes else min(n, 1) for j, n in enumerate(array.shape))
         high = int(request.high or 0) if request.points else 0
-        high = others.get(high, high)
+        # As long as the dimension that grows, by chance: places name another, which shrinks.
+        named = high == growth.old and not growth.renames
+        high = 1 if named else others.get(high, high)
         if not fits(request, shape, high):
             return None
         smaller = made[id(array)] = repeated(request, shape, make, high)

@@ -152,8 +152,9 @@ def chosen(context: Context) -> None:
         if not places or len(call.slots) > 1 or len(places) != 1:
             continue
         array = sample.args[places[0]]
-        wide = _replaced(sample, places[0], 100.0 * array)  # beyond bounds that cut numbers off
-        if not all(_conserves(context, s, places[0]) for s in (sample, wide)):
+        # Beyond bounds that cut numbers off, and with signs that a magnitude would not keep.
+        others = [_replaced(sample, places[0], factor * array) for factor in (100.0, -1.0)]
+        if not all(_conserves(context, s, places[0]) for s in (sample, *others)):
             continue
         for value in (np.nan, np.inf, -np.inf):
             for dense in (False, True):
