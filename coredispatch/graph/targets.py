@@ -13,7 +13,7 @@ import operator
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.graph.objects import get_field, set_field
@@ -37,6 +37,7 @@ __all__ = [
     "library_function",
     "library_name",
     "name_of",
+    "nested_nodes",
     "operator_names",
     "package_name",
     "reference",
@@ -274,16 +275,22 @@ def is_impure(node: Node) -> bool:
     return bool(getattr(target, "_is_impure", False))  # a mark of fx
 
 
+def nested_nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, each before those of its branches or loops."""
+    for node in graph.nodes:
+        yield node
+        for inner in node.graphs:
+            yield from nested_nodes(inner)
+
+
 def operator_names(graph: Graph) -> set[str]:
     """The names of the operators that a graph calls, also in its branches and loops."""
     found: set[str] = set()
-    for node in graph.nodes:
+    for node in nested_nodes(graph):
         if isinstance(node.target, Operator):
             found.add(node.target.name)
         elif node.op == "call_method":
             found.add(str(node.target))
-        for inner in node.graphs:
-            found |= operator_names(inner)
     return found
 
 

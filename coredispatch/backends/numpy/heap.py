@@ -66,28 +66,23 @@ def state() -> Heap | None:
     return Heap(info.uordblks + info.hblkhd, info.arena + info.hblkhd, info.hblkhd)
 
 
-def trim() -> bool:
-    """Give all that is kept back to the system; whether anything was given."""
+def trim(left: int = 0) -> bool:
+    """Give what is kept back to the system, but for ``left`` bytes; whether anything was given."""
     library = _glibc()
-    return library is not None and bool(library.malloc_trim(0))
+    return library is not None and bool(library.malloc_trim(left))
 
 
 _kept: int | None = None
 
 
 def keep(size: int) -> bool:
-    """Keep up to ``size`` bytes of what is freed; whether the C library does so.
-
-    What it keeps beyond that is given back.
-    """
+    """Keep up to ``size`` bytes of what is freed from now on; whether the C library does so."""
     global _kept
     library = _glibc()
     if library is None or not library.mallopt(_TRIM_THRESHOLD, size):
         return False
     # Larger blocks are mapped and given back; so is every block where nothing is to be kept.
     library.mallopt(_MMAP_THRESHOLD, min(max(size, 128 << 10), _LARGEST))
-    if _kept is None or size < _kept:
-        library.malloc_trim(size)
     _kept = size
     return True
 

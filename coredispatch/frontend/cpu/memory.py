@@ -119,9 +119,12 @@ def set_cache_cap(size: int) -> None:
             f"cpu.set_cache_cap: size must be a number of bytes up to {heap.MOST}, got {size!r}",
             fix="pass it as in set_cache_cap(64 << 20)",
         )
+    before = heap.kept()
     if not heap.keep(size):
         raise DeviceError(
             f"cpu.set_cache_cap: the C library of this process on {sys.platform} has no such "
             "setting; glibc 2.33 and later have",
             fix="leave the call out: such a library keeps what it decides",
         )
+    if before is None or size < before:
+        heap.trim(size)

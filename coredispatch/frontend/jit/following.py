@@ -152,10 +152,7 @@ class Follower:
 
     def attribute(self, path: str) -> Any:
         """The attribute of the module at a path."""
-        at = self.owner
-        for part in path.split("."):
-            at = getattr(at, part)
-        return at
+        return operator.attrgetter(path)(self.owner)
 
     def read(self, value: Any) -> Any:
         """A value of a module or an object: its lists and dicts are foreign in a branch or loop."""

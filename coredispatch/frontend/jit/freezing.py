@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 from coredispatch._warnings import warn_of_jit
@@ -20,6 +19,7 @@ from coredispatch.frontend.nn.module import buffers_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, Node
 from coredispatch.graph.passes.inlining import inline_modules, replace_node
+from coredispatch.graph.targets import nested_nodes
 from coredispatch.plugin import Operator, OpError
 
 __all__ = ["freeze", "graph_of", "optimize_for_inference", "run_frozen_optimizations"]
@@ -63,7 +63,10 @@ def freeze(
     graphs |= {name: graph for name, graph in mod._methods.items() if name in kept}
     inlined = {name: inline_modules(graph, graph_of) for name, graph in graphs.items()}
     written = {
-        node.target for graph in inlined.values() for node in _all(graph) if node.op == "set_attr"
+        node.target
+        for graph in inlined.values()
+        for node in nested_nodes(graph)
+        if node.op == "set_attr"
     }
     frozen = _Frozen(mod, made, kept | written, preserve_parameters)
     for name in kept - set(graphs):
@@ -109,13 +112,6 @@ def graph_of(module: Any) -> Graph | None:
 
         graph = library_graph(module)
     return None if graph is None else called_graph(module, graph)
-
-
-def _all(graph: Graph) -> Iterator[Node]:
-    for node in graph.nodes:
-        yield node
-        for inner in node.graphs:
-            yield from _all(inner)
 
 
 def _flat(path: str) -> str:
@@ -170,7 +166,7 @@ class _Frozen:
 
     def constants(self, graph: Graph) -> None:
         """Replace reads of attributes by constants; tensors become buffers of the module."""
-        for node in list(_all(graph)):
+        for node in list(nested_nodes(graph)):
             if node.op == "call_module":
                 self._module(node)
             if node.op not in ("get_attr", "set_attr"):
@@ -197,14 +193,11 @@ class _Frozen:
         node.target = self.names[path]
 
     def _value(self, path: str) -> Any:
-        at = self.source
-        for part in path.split("."):
-            at = getattr(at, part)
-        return at
+        return operator.attrgetter(path)(self.source)
 
     def forget_unused(self, graphs: Any) -> None:
         """Remove buffers and parameters that no graph reads any more."""
-        used = {node.target for graph in graphs for node in _all(graph)} | self.kept
+        used = {node.target for graph in graphs for node in nested_nodes(graph)} | self.kept
         for name in [*self.made._buffers, *self.made._parameters]:
             if name not in used:
                 delattr(self.made, name)

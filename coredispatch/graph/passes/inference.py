@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from coredispatch.graph.capture import load, tracing
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.interpreter import Interpreter
 from coredispatch.graph.node import Node, map_aggregate, map_arg
-from coredispatch.graph.targets import function_name, library_name
+from coredispatch.graph.targets import function_name, library_name, nested_nodes
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Device, Operator, Value, dtypes, no_grad
 from coredispatch.registry.around.checks import came_by_signal
@@ -199,8 +198,10 @@ class _Rules(Interpreter):
         seen: list[dict[Node, Any]] = []
         for turn in _TURNS:
             self.turn(body, turn, values, infos)
-            seen.append({node: node.meta["value"] for node in _all(body) if "value" in node.meta})
-        for node in _all(body):
+            seen.append(
+                {node: node.meta["value"] for node in nested_nodes(body) if "value" in node.meta}
+            )
+        for node in nested_nodes(body):
             agreed = _agreed(*(known.get(node, _MISSING) for known in seen))
             if not _incomplete(agreed):
                 node.meta["value"] = agreed
@@ -262,13 +263,6 @@ def _followed(module: Any, args: Any, kwargs: Any) -> Any:
             vars(changed).clear()
             vars(changed).update(state)
     return map_aggregate(result, lambda v: info_of_value(v) if isinstance(v, Value) else v)
-
-
-def _all(graph: Graph) -> Iterator[Node]:
-    for node in graph.nodes:
-        yield node
-        for inner in node.graphs:
-            yield from _all(inner)
 
 
 def _info_at(node: Node) -> Any:
