@@ -55,8 +55,9 @@ class DataLoader(Generic[T_co]):
             take turns.
         collate_fn: makes a batch of a list of samples, :func:`default_collate` by default.
         pin_memory: puts the tensors of each batch in page-locked memory, from which
-            ``x.to("cuda", non_blocking=True)`` does not wait. Warns where there is no accelerator,
-            and has no effect there.
+            ``x.to("cuda", non_blocking=True)`` does not wait. With workers a thread receives and
+            pins batches while the program goes on. Warns where there is no accelerator, and has
+            no effect there.
         drop_last: leave out a last batch that is not full.
         timeout: seconds to wait for a batch of the workers; 0 waits for ever.
         worker_init_fn: called in each worker with its number, after seeding.
@@ -244,9 +245,10 @@ def _warn_of_pinning(loader: DataLoader[Any]) -> None:
         )
 
 
-def _pinned(loader: DataLoader[Any], batch: Any) -> Any:
-    """The batch in page-locked memory where the loader is asked for that and a device is there."""
-    return pin_memory(batch) if loader.pin_memory and can_pin() else batch
+def _on_device(index: int) -> Callable[[], None]:
+    """Makes a new thread's device the one of the thread that started it."""
+    # Elsewhere page-locking would set up a context on a device that nobody uses.
+    return lambda: accelerator.set_device_index(index)
 
 
 def _check_streaming(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -275,7 +277,7 @@ def _iterate_here(loader: DataLoader[Any]) -> Iterator[Any]:
             if fetcher.stream is None:
                 raise
             return
-        yield _pinned(loader, batch)
+        yield pin_memory(batch) if loader.pin_memory and can_pin() else batch
 
 
 class _BaseDataLoaderIter:
@@ -306,7 +308,10 @@ class _WorkerIterator(_BaseDataLoaderIter):
             )
             for worker in range(loader.num_workers)
         ]
-        self.pool = WorkerPool(setups, loader.multiprocessing_context)
+        prepare, begin = None, lambda: None
+        if loader.pin_memory and can_pin():
+            prepare, begin = pin_memory, _on_device(accelerator.current_device_index())
+        self.pool = WorkerPool(setups, loader.multiprocessing_context, prepare, begin)
         self.restart()
 
     def restart(self) -> None:
@@ -347,7 +352,7 @@ class _WorkerIterator(_BaseDataLoaderIter):
             self._submit_next()
             if isinstance(result, Failure):
                 result.reraise()
-            return _pinned(self.loader, result)
+            return result
         if not self.loader.persistent_workers:
             self.pool.close()
         raise StopIteration

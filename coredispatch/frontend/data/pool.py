@@ -8,10 +8,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
-from coredispatch.frontend.data.transport import pack, receive, send
+from coredispatch.frontend.data.receiver import Receiver, WorkerDied, arrived
+from coredispatch.frontend.data.transport import pack, send
 from coredispatch.frontend.data.worker import WorkerSetup, run_worker
 
 __all__ = ["WorkerPool"]
@@ -28,20 +29,33 @@ class WorkerPool:
     Args:
         setups: one per worker.
         context: a multiprocessing context, the name of a start method, or None for the default.
+        prepare: called with each result in a thread that receives them while the program goes on;
+            None: results are received when they are asked for.
+        begin: called in that thread first.
     """
 
-    def __init__(self, setups: list[WorkerSetup], context: Any) -> None:
+    def __init__(
+        self,
+        setups: list[WorkerSetup],
+        context: Any,
+        prepare: Callable[[Any], Any] | None = None,
+        begin: Callable[[], Any] = lambda: None,
+    ) -> None:
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
         self.processes: list[Any] = []
         self.connections: list[Connection] = []
+        self.receivers: list[Receiver] = []  # at most one
         # Also runs when the interpreter exits; needs no reference to the pool.
         self.close: Callable[[], Any] = weakref.finalize(
-            self, _close, self.processes, self.connections, os.getpid()
+            self, _close, self.processes, self.connections, self.receivers, os.getpid()
         )
         try:
             for setup in setups:
                 self._start(setup, context)
+            if prepare is not None:
+                receiver = Receiver(self.processes, self.connections, prepare, begin)
+                self.receivers.append(receiver)
         except BaseException:
             self.close()
             raise
@@ -73,29 +87,24 @@ class WorkerPool:
         Raises:
             RuntimeError: nothing came for `timeout` seconds (0: wait for ever), or a worker died.
         """
-        sentinels = [process.sentinel for process in self.processes]
-        ready = wait([*self.connections, *sentinels], timeout or None)
-        if not ready:
+        try:
+            if self.receivers:
+                messages = self.receivers[0].arrived(timeout or None)
+            else:
+                messages = arrived(self.processes, self.connections, timeout or None)
+        except WorkerDied as died:
+            self._give_up(died.args[0])
+        except Exception:  # it cannot be unpickled here, so its task stays unanswered
+            self.close()
+            raise
+        if not messages:
             raise RuntimeError(
                 f"DataLoader timed out after {timeout} seconds; a sample takes longer than that, "
                 "or a worker hangs"
             )
-        messages = []
-        for worker, connection in enumerate(self.connections):
-            # A worker that has died may have left complete messages behind: those count.
-            if connection in ready or connection.poll():
-                try:
-                    messages.append(receive(connection))
-                except (EOFError, OSError):
-                    self._give_up(worker)
-                except Exception:  # it cannot be unpickled here, so its task stays unanswered
-                    self.close()
-                    raise
-            elif sentinels[worker] in ready:
-                self._give_up(worker)
         return messages
 
-    def _give_up(self, worker: int) -> None:
+    def _give_up(self, worker: int) -> NoReturn:
         process = self.processes[worker]
         process.join(_PATIENCE)
         pid, code = process.pid, process.exitcode
@@ -107,10 +116,14 @@ class WorkerPool:
         )
 
 
-def _close(processes: list[Any], connections: list[Connection], owner: int) -> None:
+def _close(
+    processes: list[Any], connections: list[Connection], receivers: list[Receiver], owner: int
+) -> None:
     """Ask the workers to stop, then make them. Does nothing in a forked copy of the owner."""
     if os.getpid() != owner:
         return
+    for receiver in receivers:
+        receiver.stop()
     for connection in connections:
         # Closing alone would not tell them: a forked worker holds a copy of this end as well.
         with contextlib.suppress(OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import threading
 
@@ -483,6 +485,80 @@ def test_a_loader_pins_its_batches(stand_in):
     for x, y in cd.utils.data.DataLoader(dataset, batch_size=3, pin_memory=True):
         assert x.is_pinned() and y.is_pinned()
         assert x.to("cuda", non_blocking=True).cpu().tolist() == x.tolist()
+
+
+class Numbered(cd.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return Recorded(index)
+
+
+class Recorded:
+    """Says in which thread it was pinned, and on which device."""
+
+    def __init__(self, index, where=None):
+        self.index, self.where = index, where
+
+    def pin_memory(self):
+        if self.index == 99:
+            raise OSError("cannot be pinned")
+        return Recorded(self.index, (threading.current_thread().name, cd.cuda.current_device()))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loader_with_workers_pins_in_a_thread(stand_in, persistent):
+    device = cd.cuda.device_count() - 1
+    loader = cd.utils.data.DataLoader(
+        Numbered(), None, num_workers=2, pin_memory=True, persistent_workers=persistent
+    )
+    with cd.cuda.device(device):
+        for _ in range(2):
+            batches = list(loader)
+            assert [x.index for x in batches] == list(range(8))
+            assert {x.where for x in batches} == {("DataLoader receiver", device)}
+            next(iter(loader))  # a pass that is given up
+    data = cd.utils.data.TensorDataset(cd.arange(40.0).reshape(8, 5))
+    for (batch,) in cd.utils.data.DataLoader(data, 4, num_workers=1, pin_memory=True):
+        assert batch.is_pinned()
+    del loader
+    gc.collect()
+    assert "DataLoader receiver" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_cannot_be_pinned_in_the_thread_is_raised_here(stand_in):
+    data = [Recorded(0), Recorded(99), Recorded(1)]
+    loader = cd.utils.data.DataLoader(data, None, num_workers=1, pin_memory=True)
+    batches = iter(loader)
+    assert next(batches).index == 0
+    with pytest.raises(OSError, match="cannot be pinned") as failed:
+        next(batches)
+    assert "thread that pins memory" in failed.value.__notes__[0]
+    assert next(batches).index == 1
+
+
+def test_workers_that_die_or_hang_beside_a_thread_that_pins(stand_in):
+    class Hangs:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            if index:
+                os._exit(3)
+            return index
+
+    loader = cd.utils.data.DataLoader(Hangs(), None, num_workers=1, pin_memory=True)
+    with pytest.raises(RuntimeError, match="exited with code 3 without an answer"):
+        list(loader)
+
+    class Waits(Hangs):
+        def __getitem__(self, index):
+            return threading.Event().wait()
+
+    loader = cd.utils.data.DataLoader(Waits(), None, num_workers=1, pin_memory=True, timeout=0.2)
+    with pytest.raises(RuntimeError, match=r"timed out after 0\.2 seconds"):
+        list(loader)
 
 
 def test_copies_between_devices_order_both_streams(late):
