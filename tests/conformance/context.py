@@ -135,6 +135,8 @@ class Context:
         asserted: number of assertions made so far.
         margin: largest error over its bound, None while no values were compared.
         sample, expected, got: what was compared last, for the reproducer.
+        packed: by the number of an argument the packed data that it is made of, where its dense
+            form does not tell them, for the reproducer.
         given: the one sample to judge, for a case that would draw its samples.
     """
 
@@ -150,6 +152,7 @@ class Context:
         self._sample: Any = None
         self.expected: Any = None
         self.got: Any = None
+        self.packed: dict[int, dict[str, Any]] = {}
         self.found: dict[str, Any] = {}
         self.given: Any = None
         self.products = False  # whether the last call multiplied matrices; where tf32 is declared
@@ -178,7 +181,7 @@ class Context:
 
     @sample.setter
     def sample(self, sample: Any) -> None:
-        self._sample, self.expected, self.got = sample, None, None
+        self._sample, self.expected, self.got, self.packed = sample, None, None, {}
 
     @property
     def op(self) -> Any:

@@ -144,6 +144,17 @@ _LAID_OUT = '''def laid_out(strided, layout, form):
 
 
 '''
+#: for packed data that their dense form does not tell, such as elements out of order
+_UNPACKED = '''def unpacked(parts, layout, strided):
+    """The tensor of a plugin's layout with the packed data of the case."""
+    from coredispatch.plugin import from_raw
+    from coredispatch.registry import TABLE
+
+    found, _ = TABLE.snapshot.layouts[layout]
+    return from_raw(found.unpack(parts), keys_like=strided, layout=layout)
+
+
+'''
 #: where the device has views, its tensor gets the strides of the case as well
 _STRIDED = '''def tensor(dtype, shape, strides, offset, data):
     """The tensor with the bits and the strides of the case, on the device."""
@@ -229,7 +240,7 @@ def compose(context: Context, status: str, message: str) -> str:
     if case.op == BACKEND or context.sample is None:
         return head + through_suite
     sample = context.sample
-    arguments = [expression(a) for a in sample.args]
+    arguments = [_argument(context, i) for i in range(len(sample.args))]
     arguments += [f"{k}={expression(v)}" for k, v in sample.kwargs.items()]
     call = "".join(f"    {a},\n" for a in arguments)
     body = (
@@ -249,6 +260,8 @@ def compose(context: Context, status: str, message: str) -> str:
     own = _ON_HOST if subject.name == "cpu" else _STRIDED if subject.backend.views else _COPIED
     if in_layouts(sample):
         own += _LAID_OUT
+    if context.packed:
+        own += _UNPACKED
     return (
         head
         + own.format(device=context.subject.device)
@@ -257,6 +270,16 @@ def compose(context: Context, status: str, message: str) -> str:
         + "\n\n"
         + judged
     )
+
+
+def _argument(context: Context, number: int) -> str:
+    """The source of a positional argument of the last call."""
+    value = context.sample.args[number]
+    parts = context.packed.get(number)
+    if parts is None:
+        return expression(value)
+    data = expression(parts).replace("tensor(", "array(")
+    return f"unpacked({data}, {value.layout!r}, tensor{_source(value)})"
 
 
 def _indented(text: str) -> str:

@@ -10,9 +10,10 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.conformance import Result, Status, Subject, plan_op, run_case
+from coredispatch.conformance.repro import case_of, script
 from coredispatch.conformance.selftest import coordinate_layout
 from coredispatch.conformance.selftest.coordinate_layout import NAME
-from coredispatch.plugin import Layout, hookimpl
+from coredispatch.plugin import Layout, hookimpl, to_raw
 from coredispatch.registry import TABLE, PluginError
 
 ORDERS = ("unsorted", "duplicates")
@@ -60,6 +61,20 @@ def test_what_is_taken_must_be_declared(coordinates: Layout, takes: Any, fails: 
     for what in ORDERS:
         told = "does not declare it" in results[what].message
         assert told is (what in fails), results[what].message
+
+
+@pytest.mark.parametrize("what", ORDERS)
+def test_the_reproducer_makes_the_tensors_of_the_call(coordinates: Layout, what: str) -> None:
+    subject = Subject("cpu")
+    cases = [c for c in plan_op(subject, "neg", "training", (NAME,)) if c.check == 27]
+    case = next(c for c in cases if c.variant == f"{NAME}+{what}" and c.dtype == "float64")
+    own = script(subject, case_of(subject, case.id)).partition("# the whole case")[0]
+    assert "unpacked({" in own
+    given: list[Any] = []
+    exec(own.replace("cd.ops.neg(", "given("), {"given": given.append})
+    at = coordinate_layout.pack(to_raw(given[0]))["indices"]
+    steps = np.diff(at, axis=-1)
+    assert (steps == 0).any() if what == "duplicates" else (steps < 0).any()
 
 
 def test_a_layout_that_refuses_is_asked_of_no_kernel(coordinates: Layout) -> None:

@@ -207,13 +207,13 @@ def _flagged(parts: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**parts, **dict(zip(flags, answers, strict=True))}
 
 
-def _taken(layout: Layout, changed: Changed) -> list[Any]:
-    """What ``unpack`` makes of changed data, however it is flagged."""
+def _taken(layout: Layout, changed: Changed) -> list[tuple[Any, dict[str, Any]]]:
+    """What ``unpack`` makes of changed data, however it is flagged, with that data."""
     assert layout.unpack is not None
     found = []
     for parts in _flagged(changed.parts):
         try:
-            found.append(layout.unpack(parts))
+            found.append((layout.unpack(parts), parts))
         except CoreDispatchError:
             continue
     return found
@@ -321,7 +321,8 @@ def kernel_in_order(context: Context, layout: Layout) -> None:
             }
             if len(changes) == 2 and reader.rng.random() < 0.5:  # one beside another as it was
                 del changes[int(reader.rng.choice(chosen))]
-            for given, call in _versions(context, layout, sample, tensors, changes):
+            for given, call, data in _versions(context, layout, sample, tensors, changes):
+                context.sample, context.packed = given, data
                 served += _agrees(context, layout, given, call, changes)
         if served >= JUDGED:
             return
@@ -335,25 +336,26 @@ def kernel_in_order(context: Context, layout: Layout) -> None:
 
 def _versions(
     context: Context, layout: Layout, sample: Any, tensors: Any, changes: dict[int, Changed]
-) -> Iterator[tuple[Any, Any]]:
-    """Calls with changed tensors, and the samples of what they stand for."""
+) -> Iterator[tuple[Any, Any, dict[int, dict[str, Any]]]]:
+    """Samples, calls with changed tensors that stand for them, and the data of these tensors."""
     taken = {i: _taken(layout, changed) for i, changed in changes.items()}
     if not taken or not all(taken.values()):
         return
     for n in range(max(map(len, taken.values()))):
         args, plain = [*tensors.args], [*sample.args]
-        for i, raws in taken.items():
-            raw = raws[n % len(raws)]
+        data = {i: found[n % len(found)] for i, found in taken.items()}
+        for i, (raw, _) in data.items():
             args[i] = from_raw(raw, keys_like=dense(tensors.args[i]), layout=layout.name)
             plain[i] = laid_out(changes[i].array, layout.name, sample.args[i].form)
-        yield type(sample)(*plain, **sample.kwargs), type(tensors)(*args, **tensors.kwargs)
+        given = type(sample)(*plain, **sample.kwargs)
+        call = type(tensors)(*args, **tensors.kwargs)
+        yield given, call, {i: parts for i, (_, parts) in data.items()}
 
 
 def _agrees(
     context: Context, layout: Layout, given: Any, call: Any, changes: dict[int, Changed]
 ) -> bool:
     """Whether a call is served: assert that it gives what the dense one does, or is refused."""
-    context.sample = given
     try:
         result = result_of(context, layout, call)
         if result is not None:
