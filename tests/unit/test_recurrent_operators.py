@@ -147,6 +147,11 @@ def test_autocast_computes_in_half_precision() -> None:
         (lambda w, x, h: cd.lstm(x, (h[:, :1],) * 2, w, True, 1, 0.0, False, False, False), "h0"),
         (lambda w, x, h: cd.lstm_cell(x[0], (h,), *w), "two hidden"),
         (lambda w, x, h: cd.gru_cell(x[0], h[0], *w), "use 12 rows"),
+        (lambda w, x, h: cd.lstm_cell(x[0][:, :2], (h[0], h[0]), *w), "lstm_cell.*input with 2"),
+        (
+            lambda w, x, h: cd.lstm_cell(x[0], (h[0], h[0]), w[0], w[0], *w[2:]),
+            "lstm_cell.*state with 4 features",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Any, error: str) -> None:

@@ -84,6 +84,17 @@ def test_numpys_blas_obeys(with_threadpoolctl: bool, monkeypatch: pytest.MonkeyP
         assert all(line.endswith(f": {count} threads") for line in blas_threads.describe())
 
 
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [(0, "positive"), (-1, "positive"), (2**31, "32 bits"), (True, "bool"), (1.0, "float")],
+)
+def test_what_is_no_number_of_threads_is_refused(count: Any, why: str) -> None:
+    before = cd.get_num_threads()
+    with pytest.raises(cd.OpError, match=rf"set_num_threads expects .*{why}"):
+        cd.set_num_threads(count)
+    assert cd.get_num_threads() == before
+
+
 def test_a_blas_that_cannot_be_told_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
     monkeypatch.setattr(blas_threads, "_own_functions", lambda: None)

@@ -97,10 +97,15 @@ def _check(mode: str, x: Any, hx: list[Any], params: Any, lead: int, batch: int)
                 f"{name} has shape {tuple(state.shape)}, expected ({lead}, {batch}, size)",
                 fix="its first dimension counts layers and directions, its second the batch",
             )
-    if params and x.shape[-1] != params[0].shape[-1]:
+    if params:
+        _check_features("an input", x, params[0])
+
+
+def _check_features(what: str, x: Any, weight: Any) -> None:
+    if x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"an input with {x.shape[-1]} features for a weight of shape {tuple(params[0].shape)}",
-            fix=f"give {params[0].shape[-1]} features",
+            f"{what} with {x.shape[-1]} features for a weight of shape {tuple(weight.shape)}",
+            fix=f"give {weight.shape[-1]} features",
         )
 
 
@@ -385,6 +390,8 @@ def _step(
             f"{states[-1].shape[1]}",
             fix=f"use {rows} rows",
         )
+    _check_features("an input", x, w_ih)
+    _check_features("a state", states[0], w_hh)
     for bias in (b_ih, b_hh):
         if bias is not None and tuple(bias.shape) != (rows,):
             raise ShapeError(

@@ -53,7 +53,7 @@ def set_num_threads(count: int) -> None:
 
     Obeyed by NumPy's BLAS and by every plugin with threads of its own; a DataLoader's worker
     processes set it to 1. Raises :class:`OpError` (a ``RuntimeError``) for what is not a positive
-    int.
+    int of 32 bits, which is what a BLAS takes.
     """
     global _count
     _check("set_num_threads", count)
@@ -70,6 +70,8 @@ def _check(name: str, count: Any) -> None:
         )
     if count < 1:
         raise OpError(f"{name} expects a positive integer", fix=f"use {name}(1)")
+    if count >= 2**31:
+        raise OpError(f"{name} expects an int of 32 bits, but got {count}", fix=f"use {name}(1)")
 
 
 def _tell(snapshot: Snapshot) -> None:
