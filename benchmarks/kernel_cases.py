@@ -84,12 +84,21 @@ def elementwise(size: int) -> Iterator[Kernel]:
             (signed,),
             backward,
         )
-    for name in ("mse_loss", "smooth_l1_loss"):
+    losses = {
+        "mse_loss": y,
+        "smooth_l1_loss": y,
+        "binary_cross_entropy_with_logits": x,
+        "kl_div": x,
+    }
+    for name, target in losses.items():
+        options = {"reduction": "sum"} if name == "kl_div" else {}
         for suffix, backward in (("", False), (" fwd+bwd", True)):
             yield Kernel(
                 f"{name}{suffix}",
-                lambda lib, x, y, f=name: getattr(lib.nn.functional, f)(x, y.detach()),
-                (signed, y),
+                lambda lib, x, y, f=name, o=options: getattr(lib.nn.functional, f)(
+                    x, y.detach(), **o
+                ),
+                (signed, target),
                 backward,
             )
     for name in ("erfc", "lgamma", "digamma"):

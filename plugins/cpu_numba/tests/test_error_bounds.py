@@ -76,8 +76,38 @@ def centre(x: np.ndarray, found: np.ndarray) -> np.ndarray:
     return np.abs(found).max(-1, keepdims=True) + mean + np.zeros_like(found)
 
 
+def one(x: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """What states that a tanh or sigmoid bounds lie below."""
+    return np.ones_like(found)
+
+
 def _first(x: Any) -> Any:
     return cd.arange(x.shape[0]) % x.shape[1]
+
+
+def _recurrent(name: str, gates: int) -> Callable[[Any], Any]:
+    """The outputs of a layer of eight states over the rows as sequences."""
+    rng = np.random.default_rng(5)
+    given = [rng.uniform(-0.4, 0.4, (gates * 8, columns)) for columns in (1, 8)]
+
+    def compute(x: Any) -> Any:
+        weights = [cd.from_numpy(w).to(x.dtype) for w in given]
+        zero = x.new_zeros((1, x.shape[0], 8))
+        states = (zero, zero) if name == "lstm" else zero
+        steps = x.clamp(-3, 3).unsqueeze(-1)
+        options = (False, 1, 0.0, False, False, True)
+        return getattr(cd, name)(steps, states, weights, *options)[0].flatten(1)
+
+    return compute
+
+
+def _adam(x: Any) -> Any:
+    parameter = cd.nn.Parameter(x.clone())
+    optimizer = cd.optim.Adam([parameter], lr=0.01)
+    for k in (1, 2, 3):
+        parameter.grad = (x * k).cos()
+        optimizer.step()
+    return parameter.detach()
 
 
 BOUNDS = [
@@ -120,6 +150,17 @@ BOUNDS = [
         3.0,
     ),
     Bound("`avg_pool1d`", lambda x: F.avg_pool1d(x[:, None], 3, 1)[:, 0], largest, 3.0),
+    Bound(
+        "`binary_cross_entropy_with_logits`, its sum",
+        lambda x: F.binary_cross_entropy_with_logits(x, (x > 0).to(x.dtype), reduction="sum")[None],
+        result,
+        3.0,
+        False,
+    ),
+    Bound("`lstm`", _recurrent("lstm", 4), one, 2.0, False),
+    Bound("`gru`", _recurrent("gru", 3), one, 3.0, False),
+    Bound("`rnn_tanh`", _recurrent("rnn_tanh", 1), one, 2.0, False),
+    Bound("`Adam`, three steps", _adam, lambda x, y: np.maximum(np.abs(x), np.abs(y)), 6.0, False),
     Bound("`matmul`, `linear`, of K products", lambda x: x @ x.t(), products, 1.0, False),
 ]
 

@@ -21,7 +21,7 @@ _LOOPS = {
         Loop("loss.regression", name, _SPLIT),
         Loop("loss.regression", f"{name}_sums", _SPLIT),
     )
-    for name in ("absolute", "huber", "squared")
+    for name in ("absolute", "divergence", "huber", "log_divergence", "logits", "squared")
 }
 
 
@@ -37,7 +37,8 @@ def _loss(name: str, x: np.ndarray, y: np.ndarray, reduction: str, *numbers: flo
     sums = np.empty(blocks)
     summed(own, size, blocks, x, y, *given, sums, weight=BLOCK)
     total = float(sums[0]) if blocks == 1 else float(np.add.reduce(sums))
-    return np.array(total / size if reduction == "mean" else total, own)
+    over = {"sum": 1, "mean": size, "batchmean": len(x)}
+    return np.array(total / over[reduction], own)
 
 
 def mse_loss(input: np.ndarray, target: np.ndarray, reduction: str) -> np.ndarray:
@@ -64,6 +65,27 @@ def huber_loss(input: np.ndarray, target: np.ndarray, reduction: str, delta: Any
     return _loss("huber", input, target, reduction, float(delta), 0.5, float(delta))
 
 
+def binary_cross_entropy_with_logits(
+    input: np.ndarray, target: np.ndarray, weight: Any, reduction: str, pos_weight: Any
+) -> np.ndarray:
+    """``(1 - target) * input + log(1 + exp(-input))``"""
+    return _loss("logits", input, target, reduction)
+
+
+def kl_div(input: np.ndarray, target: np.ndarray, reduction: str, log_target: bool) -> np.ndarray:
+    """``target * (log(target) - input)``, or with ``exp(target)`` for ``target``."""
+    return _loss("log_divergence" if log_target else "divergence", input, target, reduction)
+
+
+def _unweighted(input: Any, target: Any, weight: Any, reduction: Any, pos_weight: Any) -> bool:
+    return weight is None and pos_weight is None and _accepts(input, target, reduction)
+
+
+def _divergence(input: Any, target: Any, reduction: Any, log_target: Any) -> bool:
+    known = "sum" if reduction == "batchmean" else reduction
+    return type(log_target) is bool and _accepts(input, target, known)
+
+
 def _accepts(input: Any, target: Any, reduction: Any, *options: Any) -> bool:
     return (
         is_dense(input, _LEAST)
@@ -74,10 +96,16 @@ def _accepts(input: Any, target: Any, reduction: Any, *options: Any) -> bool:
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
+    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
     "huber_loss": huber_loss,
+    "kl_div": kl_div,
     "l1_loss": l1_loss,
     "mse_loss": mse_loss,
     "smooth_l1_loss": smooth_l1_loss,
 }
-WHEN: dict[str, Callable[..., bool]] = dict.fromkeys(KERNELS, _accepts)
+WHEN: dict[str, Callable[..., bool]] = {
+    **dict.fromkeys(KERNELS, _accepts),
+    "binary_cross_entropy_with_logits": _unweighted,
+    "kl_div": _divergence,
+}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -44,6 +44,33 @@ def _absolute(e: SimpleNamespace) -> Callable[..., Any]:
     return lambda x, y, bend, curve, slope: fabs(x - y)
 
 
+def _logits(e: SimpleNamespace) -> Callable[..., Any]:
+    """``(1 - y) x + log(1 + exp(-x))``, without a difference of large numbers on either side."""
+    exp, log, zero, one = e.exp, e.log, e.T(0.0), e.T(1.0)
+
+    def logits(x, y, bend, curve, slope):
+        power = exp(-fabs(x))
+        total = one + power
+        small = log(total) + (power - (total - one)) / total  # and what `total` rounded off
+        return choose(x < zero, -x * y, x * (one - y)) + small
+
+    return logits
+
+
+def _divergence(e: SimpleNamespace) -> Callable[..., Any]:
+    log, zero = e.log, e.T(0.0)
+
+    def divergence(x, y, bend, curve, slope):
+        return choose(y == zero, zero, y * log(y)) - y * x
+
+    return divergence
+
+
+def _log_divergence(e: SimpleNamespace) -> Callable[..., Any]:
+    exp = e.exp
+    return lambda x, y, bend, curve, slope: exp(y) * (y - x)
+
+
 def _each(scalar: Scalar) -> Loop:
     """``(x, y, bend, curve, slope, out)``"""
 
@@ -86,7 +113,15 @@ def _summed(scalar: Scalar) -> Loop:
     return Loop("aasssd", build)
 
 
+_SCALARS: dict[str, Scalar] = {
+    "absolute": _absolute,
+    "divergence": _divergence,
+    "huber": _huber,
+    "log_divergence": _log_divergence,
+    "logits": _logits,
+    "squared": _squared,
+}
 LOOPS: dict[str, Loop] = {}
-for _name, _scalar in (("huber", _huber), ("squared", _squared), ("absolute", _absolute)):
+for _name, _scalar in _SCALARS.items():
     LOOPS[_name] = _each(_scalar)
     LOOPS[_name + "_sums"] = _summed(_scalar)
