@@ -154,9 +154,9 @@ def bce_reference(input: Any, target: Any, weight: Any = None, reduction: str = 
 def bce_with_logits_reference(
     input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
 ) -> Any:
-    """By ``log(1 + exp)`` on either side."""
+    """By ``log(1 + exp(-x))``, whose distance from ``-x`` decides at infinities as in PyTorch."""
     w = 1 if pos_weight is None else pos_weight
-    loss = w * target * np.logaddexp(0, -input) + (1 - target) * np.logaddexp(0, input)
+    loss = (1 - target) * input + (1 + (w - 1) * target) * np.logaddexp(0, -input)
     return reduce(loss if weight is None else loss * weight, reduction)
 
 

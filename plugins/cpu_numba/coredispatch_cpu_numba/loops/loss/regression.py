@@ -45,14 +45,18 @@ def _absolute(e: SimpleNamespace) -> Callable[..., Any]:
 
 
 def _logits(e: SimpleNamespace) -> Callable[..., Any]:
-    """``(1 - y) x + log(1 + exp(-x))``, without a difference of large numbers on either side."""
-    exp, log, zero, one = e.exp, e.log, e.T(0.0), e.T(1.0)
+    """``(1 - y) x + log(1 + exp(-x))``, without a difference of large numbers on either side.
+
+    Of a logit of -inf the difference is taken all the same: it says what comes out, as elsewhere.
+    """
+    exp, log, zero, one, least = e.exp, e.log, e.T(0.0), e.T(1.0), e.T(-np.inf)
 
     def logits(x, y, bend, curve, slope):
         power = exp(-fabs(x))
         total = one + power
         small = log(total) + (power - (total - one)) / total  # and what `total` rounded off
-        return choose(x < zero, -x * y, x * (one - y)) + small
+        rest = (one - y) * x
+        return choose(x >= zero, rest, choose(x > least, -x * y, rest - x)) + small
 
     return logits
 
