@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -72,6 +74,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(
             key=lambda item: 0 if item.get_closest_marker("slow") else 1 + ("/unit/" in item.nodeid)
         )
+
+
+# The tests themselves are a million objects, compiled kernels are more: a collection that looks at
+# all of them takes seconds, and hundreds of tests ask for one.
+def _keep_out_of_collections() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays."""
+    _keep_out_of_collections()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """So does what the tests of a file have left."""
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        _keep_out_of_collections()
 
 
 def pytest_runtest_setup() -> None:

@@ -138,9 +138,10 @@ def test_the_summary_names_everything() -> None:
     summary = cd.cpu.memory_summary()
     for name in cd.cpu.memory_stats():
         assert name in summary
+    held = resident()
     peak = cd.cpu.memory_stats()["resident_bytes.peak"]
     assert peak is not None
-    assert peak >= resident()
+    assert peak >= held - MB  # the kernel counts in each of its threads, and adds up now and then
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, "64", 2**31])
