@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import pinning as pinning
     from . import pool as pool
     from . import randomness as randomness
+    from . import receiver as receiver
     from . import recordio as recordio
     from . import sampler as sampler
     from . import transport as transport
