@@ -15,6 +15,8 @@ import pytest
 import coredispatch as cd
 import coredispatch.nn.functional as F
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 

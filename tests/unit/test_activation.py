@@ -11,6 +11,8 @@ from hypothesis.extra import numpy as hnp
 import coredispatch as cd
 import coredispatch.nn.functional as F
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("activation",)
 
 CASES = [

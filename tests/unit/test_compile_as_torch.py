@@ -10,6 +10,8 @@ import pytest
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 TRAINING = """
 import torch
 

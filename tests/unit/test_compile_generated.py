@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.frontend.compiling import program
 
+pytestmark = pytest.mark.once
+
 COUNT = int(os.environ.get("COREDISPATCH_GENERATED", "0"))
 
 

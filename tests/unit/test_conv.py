@@ -13,6 +13,8 @@ import coredispatch.nn.functional as F
 from coredispatch.autograd import gradcheck, gradgradcheck
 from coredispatch.registry.dispatch.table import TABLE
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 
 

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch import distributions as dist
 
+pytestmark = pytest.mark.once
+
 COUNT = 20_000
 
 #: our distribution, and SciPy's

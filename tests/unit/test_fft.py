@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.registry.dispatch.table import TABLE
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("fft",)
 LINES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 REAL_INPUT = ("rfft", "ihfft")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.ops.indexing.rules import indexed
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("indexing",)
 
 

@@ -21,6 +21,8 @@ import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch.plugin import OpError, Wrapper
 
+pytestmark = pytest.mark.once
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "layers"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 

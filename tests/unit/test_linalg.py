@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("linalg",)
 
 

@@ -12,6 +12,8 @@ from onnx_models import Call, Pair, tensors
 import coredispatch as cd
 from coredispatch.onnx import OnnxExporterError, UnsupportedOperatorError
 
+pytestmark = pytest.mark.once
+
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 nn, F = cd.nn, cd.nn.functional

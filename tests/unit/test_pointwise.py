@@ -12,6 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("elementwise",)
 
 SPECIAL = np.array(

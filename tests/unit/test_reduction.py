@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 FAMILY = ("reduction",)
 
 TIES = np.array([[1, 3, 3, 1, 2], [2, 2, 2, 2, 2], [5, 4, 3, 2, 1]], np.float32)

@@ -16,6 +16,8 @@ from coredispatch.func import jvp, vjp, vmap
 from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.registry import Operator
 
+pytestmark = pytest.mark.once
+
 SIZE = 3  # samples along the mapped dimension
 
 #: results that are not determined up to sign, phase or order, and memory that nobody wrote

@@ -10,6 +10,8 @@ from pack_under_test import DTYPES
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 WIDTHS = [
     1,
     2,

@@ -17,6 +17,8 @@ import pytest
 
 import coredispatch as cd
 
+pytestmark = pytest.mark.once
+
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks of POSIX")
 OLD = [cd.arange(5.0), "the earlier file"]
 
