@@ -1,6 +1,6 @@
 # make dev          a .venv with coredispatch, compiled where possible, and its plugins
 # make demo         train on the handwritten digits (options: make demo ARGS="--amp --plot out.png")
-# make test         all tests: with the compiled modules, where there are any, and interpreted
+# make test         all tests; those of the compiled modules, where there are any, once more interpreted
 # make test-third-party  the backends over JAX, PyTorch, array_api_strict and OpenCL; installs these
 # make test-machines  the tests that depend on rounding, as on machines with another BLAS or processor
 # make check        format, lint, types, import contract, docs
