@@ -84,7 +84,12 @@ from coredispatch.registry.model.backend import ContextKernel
 from coredispatch.registry.model.determinism import alert_not_deterministic
 from coredispatch.registry.model.generator import Generator, default_generator
 from coredispatch.registry.model.kernel_context import KernelContext
-from coredispatch.registry.model.sizes import Symbol, as_int, contiguous_strides
+from coredispatch.registry.model.sizes import (
+    Symbol,
+    as_int,
+    check_reinterpreted,
+    contiguous_strides,
+)
 from coredispatch.registry.model.value import bump_version, dtype_of, version_of
 
 if _typing.TYPE_CHECKING:
@@ -174,6 +179,7 @@ __all__ = [
     "check_types",
     "check_write",
     "composite",
+    "check_reinterpreted",
     "contiguous_strides",
     "constants",
     "default_dtype",

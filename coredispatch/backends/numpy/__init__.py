@@ -17,6 +17,7 @@ import numpy as np
 from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy import blas_threads
+from coredispatch.backends.numpy.shape.views import owner_of
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.model.dtypes import EIGHT_BIT_FLOATS, DType, bfloat16
@@ -85,11 +86,7 @@ class NumpyBackend(ArrayApiBackend):
 
     def offset(self, raw: Any) -> int:
         """Elements between the start of the owning array and the first element."""
-        base = raw
-        while isinstance(base.base, np.ndarray):
-            base = base.base
-        start = raw.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        return int(start) // raw.itemsize if raw.size else 0
+        return int(owner_of(raw)[1]) // raw.itemsize if raw.size else 0
 
     def device_name(self, index: int = 0) -> str:
         """The processor's architecture."""

@@ -269,7 +269,7 @@ def _copy_elements(tensor: Tensor, memo: dict[Any, Any]) -> Any:
         if tensor.backend.name == "cpu":
             return instance(cls, copy.deepcopy(tensor.raw, memo), tensor.keys)
         return instance(cls, _layout_copy(tensor), tensor.keys)
-    if not isinstance(tensor.raw, np.ndarray):
+    if tensor.device.type != "cpu" or not isinstance(tensor.raw, np.ndarray):
         alone = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD).clone()
         return instance(cls, alone.raw, tensor.keys)
     memory = _shared_memory(tensor)

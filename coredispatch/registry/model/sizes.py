@@ -17,6 +17,7 @@ from typing import Any
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 
 __all__ = [
+    "check_reinterpreted",
     "contiguous_strides",
     "MOST_ELEMENTS",
     "Symbol",
@@ -188,6 +189,39 @@ def _listed(value: Any, sizes: tuple[Any, ...], name: str) -> int:
         + ("which is negative" if length < 0 else "more than the 2**59 - 1 elements of a tensor"),
         fix="use lengths >= 0" if length < 0 else "use smaller lengths",
     )
+
+
+def check_reinterpreted(
+    shape: Sequence[int], strides: Sequence[int], offset: int, size: int, new: int, names: str
+) -> None:
+    """Refuse to read elements of ``size`` bytes as elements of ``new`` bytes that would not lie at
+    multiples of their size: a device faults where it reads them.
+
+    Args:
+        shape: lengths of the tensor that is read.
+        strides: its steps in bytes. The last one is ``size``, which is for the caller to see to.
+        offset: bytes from the start of its storage to its first element.
+        size: bytes of one of its elements.
+        new: bytes of one element of the view.
+        names: both dtypes, as in ``"uint8 as float32"``.
+
+    Raises :class:`ShapeError`, as PyTorch does, where ``new`` divides neither offset nor steps.
+
+    Example:
+        >>> check_reinterpreted((8,), (1,), 4, 1, 4, "uint8 as float32")
+    """
+    if new <= size or 0 in shape:
+        return
+    ratio, given = new // size, f"to view {names} (different element sizes), but got"
+    steps = [k for k, n in enumerate(shape[:-1]) if n > 1 and strides[k] % new]
+    if offset % new:
+        found = f"self.storage_offset() must be divisible by {ratio} {given} {offset // size}"
+    elif steps:
+        step = strides[steps[0]] // size
+        found = f"self.stride({steps[0]}) must be divisible by {ratio} {given} {step}"
+    else:
+        return
+    raise ShapeError(found, fix="clone() it first: a copy has memory of its own")
 
 
 def infer_size(shape: Sequence[Any], count: int, name: str = "shape") -> tuple[int, ...]:

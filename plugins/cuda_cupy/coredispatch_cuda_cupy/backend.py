@@ -19,6 +19,7 @@ from coredispatch.plugin import (
 from coredispatch_cuda_cupy import device_checks, kernels
 from coredispatch_cuda_cupy.cuda.eight_bits import EightBits, plain
 from coredispatch_cuda_cupy.detection import Detection, has_bfloat16
+from coredispatch_cuda_cupy.memory_views import start_of
 from coredispatch_cuda_cupy.namespace import Namespace
 from coredispatch_cuda_cupy.runtime import Runtime
 
@@ -103,6 +104,10 @@ class CudaBackend(Runtime, ArrayApiBackend):
             array = self.cupy.asnumpy(plain(raw))
             device_checks.raise_pending(self.cupy)
         return array if raw.dtype.names is None else array.view(raw.dtype)
+
+    def offset(self, raw: Any) -> int:
+        """Elements between the start of the storage and the first element."""
+        return start_of(raw) // int(raw.dtype.itemsize)
 
     def from_dlpack(self, exporter: Any) -> Any:
         """The array of another library on the same device, without a copy."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import DType, OpError, ShapeError
+from coredispatch_cuda_cupy import memory_views
 
 __all__ = ["guarded", "overrides", "refuse_shared_memory"]
 
@@ -59,6 +60,7 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
         "linear_weight_grad": linear_weight_grad,
         "fill_": fill_,
         "zero_": zero_,
+        **memory_views.kernels(cupy),
     }
     if not hasattr(cupy.linalg, "eig"):
         table["linalg_eig"] = eig_on_the_host

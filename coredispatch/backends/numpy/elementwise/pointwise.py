@@ -17,8 +17,10 @@ import numpy as np
 from coredispatch._warnings import warn_once
 from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.elementwise.error_functions import erf
+from coredispatch.backends.numpy.shape.views import owner_of
 from coredispatch.backends.numpy.silence import silent, silent_binary, silent_unary
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import check_reinterpreted
 
 __all__ = ["KERNELS"]
 
@@ -341,7 +343,10 @@ def view_as_complex(x: np.ndarray) -> np.ndarray:
         raise ShapeError("the last dimension must be contiguous", fix="call x.contiguous() first")
     if not x.size:
         x = np.ascontiguousarray(x)
-    return x.view(_WHOLE[x.dtype])[..., 0]
+    whole = np.dtype(_WHOLE[x.dtype])
+    names = f"{x.dtype} as {whole}"
+    check_reinterpreted(x.shape, x.strides, owner_of(x)[1], x.itemsize, whole.itemsize, names)
+    return x.view(whole)[..., 0]
 
 
 _UNARY = {

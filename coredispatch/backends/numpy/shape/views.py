@@ -10,9 +10,15 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import as_int, expand_size, infer_size, normalize_dim
+from coredispatch.registry.model.sizes import (
+    as_int,
+    check_reinterpreted,
+    expand_size,
+    infer_size,
+    normalize_dim,
+)
 
-__all__ = ["KERNELS", "unsqueeze"]
+__all__ = ["KERNELS", "owner_of", "unsqueeze"]
 
 _ALL = slice(None)
 
@@ -41,6 +47,10 @@ def view_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
             f"the last dimension has steps of {x.strides[-1]} bytes and elements of {x.itemsize}",
             fix="use .contiguous() first",
         )
+    if native.itemsize > x.itemsize:
+        names = f"{x.dtype} as {native}"
+        offset = owner_of(x)[1]
+        check_reinterpreted(x.shape, x.strides, offset, x.itemsize, native.itemsize, names)
     return x.view(native)
 
 
@@ -179,7 +189,7 @@ def as_strided(
     x: np.ndarray, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None
 ) -> np.ndarray:
     """View of the memory ``x`` lies in, with any size, strides and offset (in elements)."""
-    root, offset = _owner(x)
+    root, offset = owner_of(x)
     item = x.itemsize
     if storage_offset is not None:
         offset = storage_offset * item
@@ -196,7 +206,7 @@ def as_strided(
     return _laid(x, root, size, tuple(s * item for s in stride), offset if 0 not in size else 0)
 
 
-def _owner(x: np.ndarray) -> tuple[np.ndarray, int]:
+def owner_of(x: np.ndarray) -> tuple[np.ndarray, int]:
     """The array whose memory ``x`` is a view of, and where in it ``x`` begins, in bytes."""
     root = x
     while isinstance(root.base, np.ndarray):
@@ -226,7 +236,7 @@ def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
         )
     shape, strides = list(x.shape), list(x.strides)
     shape[dimension], strides[dimension] = (length - size) // step + 1, stride * step
-    root, offset = _owner(x)
+    root, offset = owner_of(x)
     if not (root.flags.c_contiguous or root.flags.f_contiguous) or x.size == 0:
         return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
     return _laid(x, root, (*shape, size), (*strides, stride), offset)
