@@ -11,7 +11,7 @@ constexpr int DEPTH = 32, PITCH = DEPTH + 8, LANES = 128;
 
 __device__ inline void multiply(float (&c)[4], const Word (&a)[4], Word b0, Word b1) {
 #ifdef __CUDACC__
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
