@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["begin", "current", "end", "lasting"]
+__all__ = ["begin", "current", "end", "is_captured", "lasting"]
 
 _local = threading.local()
 
@@ -25,6 +25,15 @@ def begin(graph: Any) -> None:
 def end() -> None:
     """This thread captures nothing."""
     _local.graph = None
+
+
+def is_captured(stream: Any) -> bool:
+    """Whether a stream is being captured, by whatever thread.
+
+    An event in it would become a part of the graph, and asking whether its work is done would end
+    the capture with an error. The default streams are never captured.
+    """
+    return stream.ptr not in (0, 1) and bool(stream.is_capturing())
 
 
 def lasting(cupy: Any, count: int) -> Any:

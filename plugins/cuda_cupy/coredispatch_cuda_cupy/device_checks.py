@@ -131,7 +131,8 @@ def flag(cupy: Any, op: str) -> tuple[Any, int]:
         with _lock:
             found = _devices.setdefault((id(cupy), index), _Device(cupy))
     stream = cupy.cuda.get_current_stream()
-    found.pending[stream.ptr] = (stream,)
+    if capture.current() is None:  # what is captured runs later, and is announced by the replay
+        found.pending[stream.ptr] = (stream,)
     number = _numbers.get(op)
     if number is None:
         with _lock:
@@ -167,7 +168,7 @@ def raise_pending(cupy: Any) -> None:
         return
     own = cupy.cuda.get_current_stream().ptr
     # Asked before the flag is read: what was done by then is in it.
-    done = [(p, one) for p, one in list(found.pending.items()) if p == own or one[0].done]
+    done = [(p, one) for p, one in list(found.pending.items()) if p == own or _is_done(one[0])]
     kind, op, value, low, high = (int(n) for n in cupy.asnumpy(found.flag)[:5])
     if kind:
         found.flag[...] = 0
@@ -176,6 +177,11 @@ def raise_pending(cupy: Any) -> None:
         for ptr, one in done:
             if found.pending.get(ptr) is one:
                 del found.pending[ptr]
+
+
+def _is_done(stream: Any) -> bool:
+    """Whether all work of a stream is done, as far as it may be asked."""
+    return not capture.is_captured(stream) and bool(stream.done)
 
 
 def _raise_reported(cupy: Any) -> None:

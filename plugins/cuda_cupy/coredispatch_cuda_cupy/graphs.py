@@ -103,8 +103,12 @@ class CapturedGraph:
         default.stream(lambda seed: DeviceStream(self.cupy, seed)).prepare()
         self.handle = self.pools.handle() if handle is None else handle
         allocator, pool = self.pools.allocator, self.pools.enter(self.handle)
-        # A pool that grows calls cudaMalloc, which the other modes of capture forbid.
-        stream.begin_capture(cuda.runtime.streamCaptureModeRelaxed)
+        try:
+            # A pool that grows calls cudaMalloc, which the other modes of capture forbid.
+            stream.begin_capture(cuda.runtime.streamCaptureModeRelaxed)
+        except BaseException:  # it is captured already
+            self._forget_pool()
+            raise
         self._memory.enter_context(cuda.using_allocator(allocator.function(pool)))
         self._stream = stream
         capture.begin(self)
@@ -119,8 +123,7 @@ class CapturedGraph:
         try:
             self._graph = stream.end_capture()
         except Exception:
-            self.tables.clear()
-            self._forget_pool()
+            self.reset()
             raise
         for array, numbers in self.tables:
             array.set(numbers)

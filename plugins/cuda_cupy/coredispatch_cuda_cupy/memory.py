@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.plugin import OutOfMemoryError
+from coredispatch_cuda_cupy.capture import is_captured
 from coredispatch_cuda_cupy.holders import report
 
 __all__ = ["Allocator", "Block"]
@@ -186,6 +187,8 @@ class Allocator:
         counts.retries += 1
         self.reserved(index)
         self.finish()
+        if pool is not self.pool:  # what that one keeps unused is of no use here
+            self.pool.free_all_blocks()
         try:
             return pool.malloc(size)
         except MemoryError:
@@ -271,18 +274,26 @@ class Allocator:
                 self._give_back(blocks)
 
     def _mark(self) -> None:
-        """One event in each stream that a freed block waits for, for all of them together."""
+        """One event in each stream that a freed block waits for, for all of them together.
+
+        Blocks that wait for a stream which some thread captures wait for the end of that.
+        """
         events: dict[tuple[int, int], Any] = {}
-        blocks = []
+        blocks, later = [], []
         while self._waiting:
-            pointer, index, size, users = self._waiting.popleft()
+            found = pointer, index, size, users = self._waiting.popleft()
             for stream in users:
                 place = index, stream.ptr
                 if place not in events:
-                    events[place] = self._event(stream, index)
-            blocks.append((pointer, index, size))
+                    captured = is_captured(stream)
+                    events[place] = None if captured else self._event(stream, index)
+            if all(events[index, stream.ptr] is not None for stream in users):
+                blocks.append((pointer, index, size))
+            else:
+                later.append(found)
+        self._waiting.extend(later)
         if blocks:
-            self._held.append((list(events.values()), blocks))
+            self._held.append(([e for e in events.values() if e is not None], blocks))
 
     def _event(self, stream: Any, index: int) -> Any:
         with self.cupy.cuda.Device(index):

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch_cuda_cupy.capture import is_captured
+
 __all__ = ["Order", "is_for_all_streams"]
 
 
@@ -26,7 +28,7 @@ def is_for_all_streams(cupy: Any) -> bool:
         ...     kept[device] = made
     """
     stream = cupy.cuda.get_current_stream()
-    if stream.is_capturing():
+    if is_captured(stream):
         return False
     stream.synchronize()
     return True
@@ -45,7 +47,7 @@ class Order:
         stream, last = self.cupy.cuda.get_current_stream(), self.stream
         self.stream = stream
         # Of a stream that is captured nothing runs yet, and waiting would be captured with it.
-        if last is not None and last.ptr != stream.ptr and not last.is_capturing():
+        if last is not None and last.ptr != stream.ptr and not is_captured(last):
             event = self.cupy.cuda.Event(disable_timing=True)
             event.record(last)
             stream.wait_event(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,23 +28,26 @@ class Streams:
         self._made: dict[tuple[int, int], list[Any]] = {}
         self._given: dict[tuple[int, int], int] = {}
         self._capturing: dict[int, Any] = {}
+        self._lock = threading.Lock()
 
     def make(self, index: int, priority: int) -> Any:
         """A stream of device ``index``; one of those made before, when there are many."""
-        made = self._made.setdefault((index, priority), [])
-        turn = self._given.get((index, priority), 0)
-        self._given[index, priority] = turn + 1
-        if len(made) <= turn % _KEPT:
-            with self.cupy.cuda.Device(index):
-                made.append(self.cupy.cuda.Stream(non_blocking=True, priority=priority))
-        return made[turn % _KEPT]
+        with self._lock:  # threads that ask at once get streams of their own
+            made = self._made.setdefault((index, priority), [])
+            turn = self._given.get((index, priority), 0)
+            if len(made) <= turn % _KEPT:
+                with self.cupy.cuda.Device(index):
+                    made.append(self.cupy.cuda.Stream(non_blocking=True, priority=priority))
+            self._given[index, priority] = turn + 1
+            return made[turn % _KEPT]
 
     def for_capture(self, index: int) -> Any:
         """The stream of device ``index`` on which compiled programs are captured."""
-        if index not in self._capturing:
-            with self.cupy.cuda.Device(index):
-                self._capturing[index] = self.cupy.cuda.Stream(non_blocking=True)
-        return self._capturing[index]
+        with self._lock:
+            if index not in self._capturing:
+                with self.cupy.cuda.Device(index):
+                    self._capturing[index] = self.cupy.cuda.Stream(non_blocking=True)
+            return self._capturing[index]
 
     def priorities(self) -> tuple[int, int]:
         """The least and the greatest priority of the current device, ``(0, -5)``."""

@@ -21,7 +21,7 @@ __all__ = [
     "synchronized",
 ]  # fmt: skip
 
-NOT_READY, CAPTURE_UNSUPPORTED, INVALID_HANDLE = 600, 900, 400
+NOT_READY, CAPTURE_UNSUPPORTED, CAPTURED_EVENT, INVALID_HANDLE = 600, 900, 907, 400
 
 
 class CUDARuntimeError(RuntimeError):
@@ -125,6 +125,16 @@ def refuse_in_capture() -> None:
         )
 
 
+def refuse_captured(graph: Any) -> None:
+    """What is captured has no state to ask for, whatever thread asks."""
+    if graph is not None:
+        raise CUDARuntimeError(
+            CAPTURED_EVENT,
+            "cudaErrorCapturedEvent: operation not permitted on an event last recorded in a "
+            "capturing stream",
+        )
+
+
 class Device:
     """One of the devices; current inside a ``with`` block."""
 
@@ -219,6 +229,7 @@ class Stream:
 
     @property
     def done(self) -> bool:
+        refuse_captured(self.graph)
         return not self.queue.items
 
     def synchronize(self) -> None:
@@ -322,10 +333,12 @@ class Event:
 
     @property
     def done(self) -> bool:
+        refuse_captured(self.graph)
         queue, number = self.place
         return queue is None or queue.done >= number
 
     def synchronize(self) -> None:
+        refuse_captured(self.graph)
         synchronized("Event.synchronize")
         queue, number = self.place
         if queue is not None:

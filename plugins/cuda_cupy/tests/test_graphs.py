@@ -401,3 +401,75 @@ def test_what_cannot_be_graphed(stand_in):
         cd.cuda.make_graphed_callables(layer, (3,))
     with cd.autocast("cuda"), pytest.raises(RuntimeError, match="cache_enabled=False"):
         cd.cuda.make_graphed_callables(layer, (x,))
+
+
+def in_a_thread(work):
+    """What ``work`` gives in a thread of its own."""
+    found = []
+
+    def run():
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def test_a_thread_frees_and_reads_while_another_one_captures(stand_in):
+    """Neither an event nor a question may go to a stream that is captured."""
+    MACHINE.delay()
+    side = cd.cuda.Stream()
+    whole = cd.tensor([9, 4], device="cuda")
+    with cd.cuda.stream(side):
+        x = cd.tensor([1.0, 2.0], device="cuda")
+        whole // 2  # a kernel that checks, on the stream that is captured later
+
+    def work():
+        for _ in range(3):  # freed while `side` is somebody's current stream
+            cd.full((4,), 7.0, device="cuda")
+        return (whole // 3).tolist()
+
+    g = cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g, stream=side):
+        y = x * 2
+        assert in_a_thread(work) == [3, 1]
+        z = (whole // y.long()) + 1
+    g.replay()
+    assert z.tolist() == [5, 2]
+    held = cd.cuda.memory_stats()["active_bytes.all.current"]
+    cd.cuda.synchronize()  # what waited for the end of the capture is free now
+    assert cd.cuda.memory_stats()["active_bytes.all.current"] < held
+
+
+def test_a_capture_that_cannot_begin_or_end_leaves_nothing_behind(stand_in):
+    x = cd.ones(4, device="cuda")
+    first, second = cd.cuda.CUDAGraph(), cd.cuda.CUDAGraph()
+    side = cd.cuda.Stream()
+    pools = stand_in.allocator.private
+    with cd.cuda.stream(side):
+        first.capture_begin()
+        with pytest.raises(RuntimeError, match="capturing"):
+            second.capture_begin()
+        y = x + 1
+        first.capture_end()
+    assert len(pools) == 1
+    second.reset()
+    first.replay()
+    assert y.tolist() == [2] * 4
+    first.reset()
+    assert not pools
+
+
+def test_memory_that_is_kept_unused_serves_a_pool_of_ones_own(stand_in):
+    megabytes = 20 << 18
+    cd.zeros(megabytes, device="cuda")  # 20 of 64 MiB, which the main pool keeps
+    pool = cd.cuda.MemPool()
+    with cd.cuda.use_mem_pool(pool):
+        made = cd.zeros(50 << 18, device="cuda")
+    assert made.sum().item() == 0

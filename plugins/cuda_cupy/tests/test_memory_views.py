@@ -1,4 +1,4 @@
-"""Views of a tensor's memory, and where in it they lie: as on the CPU, which PyTorch agrees with."""
+"""Views of a tensor's memory, and where in it they lie: as on the CPU, and as in PyTorch."""
 
 from __future__ import annotations
 
