@@ -168,9 +168,11 @@ def record_stream(self: Tensor, stream: Any) -> None:
     Streams that ``cd.cuda.stream`` makes current are known without; this is for others. Nothing
     happens where the backend has no streams.
     """
+    from coredispatch.frontend.cuda.streams import expected_stream
+
     keep = getattr(self.backend, "record_stream", None)
     if keep is not None:
-        keep(self.raw, stream.raw)
+        keep(self.raw, expected_stream("record_stream", stream).raw)
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:

@@ -349,20 +349,20 @@ class GradScaler:
             "_growth_tracker": self._get_growth_tracker(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what :meth:`state_dict` returned."""
         if not self._enabled:
             return
-        if not state:
+        if not state_dict:
             raise OpError("the state dict is empty: it comes from a disabled GradScaler")
-        self._set(state["scale"])
-        self._growth_factor = state["growth_factor"]
-        self._backoff_factor = state["backoff_factor"]
-        self._growth_interval = state["growth_interval"]
+        self._set(state_dict["scale"])
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
         if isinstance(self._growth_tracker, Tensor):
-            self._growth_tracker.fill_(state["_growth_tracker"])
+            self._growth_tracker.fill_(state_dict["_growth_tracker"])
         else:
-            self._growth_tracker = state["_growth_tracker"]
+            self._growth_tracker = state_dict["_growth_tracker"]
 
     def __getstate__(self) -> dict[str, Any]:
         if self._found_inf:

@@ -15,6 +15,7 @@ from coredispatch.registry.around.matmul_precision import (
 __all__ = [
     "SDPAParams",
     "allow_fp16_bf16_reduction_math_sdp",
+    "blas_workspace_size",
     "can_use_cudnn_attention",
     "can_use_efficient_attention",
     "can_use_flash_attention",
@@ -260,9 +261,12 @@ def preferred_linalg_library(backend: str | None = None) -> str:
     return _prefer("linalg", backend, ("default", "cusolver", "magma"))
 
 
+_BLAS = ("default", "cublas", "cublaslt", "hipblaslt", "ck")
+
+
 def preferred_blas_library(backend: str | None = None) -> str:
     """Keeps and gives a name, which changes nothing: CuPy uses cuBLAS."""
-    return _prefer("blas", backend, ("default", "cublas", "cublaslt", "hipblaslt", "ck"))
+    return _prefer("blas", backend, _BLAS)
 
 
 def preferred_rocm_fa_library(backend: str | None = None) -> str:
@@ -270,11 +274,30 @@ def preferred_rocm_fa_library(backend: str | None = None) -> str:
     return _prefer("rocm_fa", backend, ("default", "aotriton", "ck"))
 
 
-def cublas_workspace_size() -> int:
-    """0: no workspace is set aside for cuBLAS."""
+def _workspace(name: str, size: int | None) -> int:
+    if size is not None:
+        raise NotImplementedError(
+            f"backends.cuda.{name}(size): cuBLAS has its own workspace, and one of cuBLASLt is "
+            "taken from the memory pool for each call"
+        )
     return 0
 
 
-def cublaslt_workspace_size() -> int:
-    """0: cuBLASLt is not used."""
-    return 0
+def cublas_workspace_size(size: int | None = None) -> int:
+    """0: no workspace is set aside for cuBLAS. A ``size`` to set is refused."""
+    return _workspace("cublas_workspace_size", size)
+
+
+def cublaslt_workspace_size(size: int | None = None) -> int:
+    """0: no workspace is set aside for cuBLASLt. A ``size`` to set is refused."""
+    return _workspace("cublaslt_workspace_size", size)
+
+
+def blas_workspace_size(size: int | None = None, backend: str | None = None) -> int:
+    """:func:`cublas_workspace_size`, or that of cuBLASLt where ``backend`` names it."""
+    found = preferred_blas_library() if backend is None else backend
+    if found not in _BLAS:
+        raise RuntimeError(f"Unknown backend string. Choose from: {', '.join(_BLAS)}.")
+    if found == "ck":
+        raise RuntimeError("CK backend does not use a workspace.")
+    return (cublaslt_workspace_size if found == "cublaslt" else cublas_workspace_size)(size)

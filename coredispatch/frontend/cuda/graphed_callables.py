@@ -16,7 +16,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import OpError, RequirementError
+from coredispatch.registry.model.errors import ArgumentError, OpError, RequirementError
 
 __all__ = ["make_graphed_callables"]
 
@@ -180,7 +180,15 @@ def make_graphed_callables(
     single = not isinstance(callables, tuple)
     if single:
         callables, sample_args = (callables,), (sample_args,)
-    parts = [_Part(f, args, allow_unused_input) for f, args in zip(callables, sample_args)]
+    if not isinstance(sample_args, tuple) or len(callables) != len(sample_args):
+        raise ArgumentError(
+            f"make_graphed_callables takes a tuple of sample_args for each of {len(callables)} "
+            f"callables, got {type(sample_args).__name__} of {len(sample_args)}",
+            fix="make_graphed_callables((f, g), ((x,), (y,)))",
+        )
+    parts = [
+        _Part(f, args, allow_unused_input) for f, args in zip(callables, sample_args, strict=True)
+    ]
     pool = asked("graph_pool") if pool is None else pool
     synchronize()
     with stream_context(Stream()):

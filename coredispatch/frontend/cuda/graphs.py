@@ -54,13 +54,19 @@ class CUDAGraph:
         self.raw = asked("make_graph")
         self._debug = False
 
-    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(
+        self,
+        pool: Any = None,
+        capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
+    ) -> None:
         """Capture what this thread puts on the current stream, which is not the default one.
 
         ``pool`` is what :func:`graph_pool_handle` or another graph's :meth:`pool` gave: both then
         share memory, and are to be replayed in the order in which they were captured, never at
         once. ``capture_error_mode`` is checked, and always is "relaxed": the memory pool may grow
-        during a capture, which the other modes forbid.
+        during a capture, which the other modes forbid. ``check_input_liveness`` is refused: what a
+        graph reads is not listed.
 
         :class:`graph` is the better choice.
         """
@@ -69,6 +75,11 @@ class CUDAGraph:
                 f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
                 f"{capture_error_mode}",
                 fix="leave it out",
+            )
+        if check_input_liveness:
+            raise NotImplementedError(
+                "cuda.CUDAGraph(check_input_liveness=True): what a graph reads is not listed; keep "
+                "its inputs as long as it is replayed"
             )
         self.raw.begin(pool)
         CAPTURES.append(self)
@@ -134,6 +145,8 @@ class graph:
         pool: memory to share, see :meth:`CUDAGraph.capture_begin`.
         stream: the stream to capture; one for all blocks by default.
         capture_error_mode: see :meth:`CUDAGraph.capture_begin`.
+        enable_annotations: refused, as kernels are not annotated.
+        check_input_liveness: see :meth:`CUDAGraph.capture_begin`.
     """
 
     default_capture_stream: Stream | None = None
@@ -144,8 +157,12 @@ class graph:
         pool: Any = None,
         stream: Stream | None = None,
         capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
     ) -> None:
         present()
+        if enable_annotations:
+            raise NotImplementedError("cuda.graph(enable_annotations=True): use cuda.nvtx.range")
         if stream is None:
             known = graph.default_capture_stream
             if known is None or known.device != current_stream().device:
@@ -153,6 +170,7 @@ class graph:
             stream = known
         self.pool, self.capture_stream, self.cuda_graph = pool, stream, cuda_graph
         self.capture_error_mode = capture_error_mode
+        self.check_input_liveness = check_input_liveness
         self._block = stream_context(stream)
 
     def __enter__(self) -> Self:
@@ -161,7 +179,9 @@ class graph:
         empty_cache()
         self._block.__enter__()
         try:
-            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.cuda_graph.capture_begin(
+                self.pool, self.capture_error_mode, self.check_input_liveness
+            )
         except BaseException:
             self._block.__exit__(None, None, None)
             raise

@@ -227,7 +227,7 @@ def _cell(value: int | None, is_bytes: bool) -> str:
     return f"{value / 2**20:.1f} MiB" if is_bytes else str(value)
 
 
-def memory_snapshot(mempool_id: Any = None) -> Any:
+def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> Any:
     """Not available: the pool does not list its blocks."""
     present()
     raise NotImplementedError(
@@ -294,13 +294,19 @@ class MemPool:
     """Memory apart from the rest: blocks that :func:`use_mem_pool` took go back to it alone.
 
     ``id`` names it, for ``cuda.graph(g, pool=pool.id)``. It lives as long as the object, and as the
-    blocks that arrays hold. ``allocator`` is refused: the memory comes from CuPy.
+    blocks that arrays hold. ``allocator``, ``use_on_oom`` and ``no_split`` are refused: the memory
+    comes from CuPy, whose pools split blocks and know nothing of each other.
     """
 
-    def __init__(self, allocator: Any = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False
+    ) -> None:
         present()
         if allocator is not None:
             raise NotImplementedError("cuda.MemPool(allocator): the memory comes from CuPy")
+        if use_on_oom or no_split:
+            name = "use_on_oom" if use_on_oom else "no_split"
+            raise NotImplementedError(f"cuda.MemPool({name}=True): CuPy's pools do not do that")
         self.id: tuple[int, int] = asked("graph_pool")
         self._backend = present()
         self._backend.keep_pool(self.id)
@@ -314,9 +320,9 @@ class MemPool:
         """How many graphs and objects keep the pool."""
         return int(self._backend.pool_users(self.id))
 
-    def snapshot(self) -> Any:
+    def snapshot(self, include_traces: bool = True) -> Any:
         """Not available: see :func:`memory_snapshot`."""
-        return memory_snapshot()
+        return memory_snapshot(self.id, include_traces)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from coredispatch.frontend.cuda.devices import asked, device_index, is_available, present
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
 
 __all__ = [
     "Event",
@@ -26,6 +26,21 @@ __all__ = [
     "set_stream",
     "stream",
 ]
+
+
+def expected(op: str, wanted: str, found: Any) -> DTypeError:
+    """The error for an argument of another type."""
+    return DTypeError(
+        f"{op} takes {wanted}, got {found!r} of type {type(found).__name__}",
+        fix="give cd.cuda.Event()" if wanted == "an Event" else "give cd.cuda.Stream()",
+    )
+
+
+def expected_stream(op: str, stream: Any) -> Any:
+    """``stream``; :class:`DTypeError` unless it is one of a device."""
+    if not hasattr(stream, "raw") or not hasattr(stream, "record_event"):
+        raise expected(op, "a Stream", stream)
+    return stream
 
 
 class Stream:
@@ -58,7 +73,7 @@ class Stream:
     def of(cls, raw: Any, index: int) -> Stream:
         """A stream around one of the backend's."""
         made = cls.__new__(cls)
-        made.raw, made.index, made.priority = raw, index, 0
+        made.raw, made.index, made.priority = raw, index, int(getattr(raw, "priority", 0) or 0)
         return made
 
     @staticmethod
@@ -98,11 +113,13 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         """Let what is queued from now on wait for what ``event`` marks."""
+        if not isinstance(event, Event):
+            raise expected("wait_event", "an Event", event)
         self.raw.wait_event(event.raw)
 
     def wait_stream(self, stream: Stream) -> None:
         """Let what is queued from now on wait for what ``stream`` has queued so far."""
-        self.wait_event(stream.record_event())
+        self.wait_event(expected_stream("wait_stream", stream).record_event())
 
     def __enter__(self) -> Stream:
         block = StreamContext(self)
@@ -143,6 +160,7 @@ class Event:
         enable_timing: whether :meth:`elapsed_time` can be asked.
         blocking: whether :meth:`synchronize` sleeps instead of spinning.
         interprocess: not available.
+        external: not available.
 
     Example:
         >>> start, end = (cd.cuda.Event(enable_timing=True) for _ in range(2))  # doctest: +SKIP
@@ -152,14 +170,22 @@ class Event:
     """
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> None:
         present()
+        if external:
+            raise NotImplementedError(
+                "cuda.Event(external=True): an event that is recorded in a capture is the graph's"
+            )
         if interprocess:
             raise NotImplementedError("cuda.Event(interprocess=True): events stay in one process")
         self.raw = asked("make_event", enable_timing, blocking)
         self.recorded = False
-        self._timing, self._index = enable_timing, device_index(None)
+        self._timing, self._blocking, self._index = enable_timing, blocking, device_index(None)
 
     @property
     def device(self) -> Device | None:
@@ -176,7 +202,8 @@ class Event:
         chosen = current_stream() if stream is None else stream
         if chosen.index != self._index:  # events belong to the device they were made on
             with present().on(chosen.index):
-                self.raw, self._index = asked("make_event", self._timing, False), chosen.index
+                self.raw = asked("make_event", self._timing, self._blocking)
+            self._index = chosen.index
         asked("record_event", self.raw, chosen.raw, chosen.index)
         self.recorded = True
 

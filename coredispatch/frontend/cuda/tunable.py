@@ -143,9 +143,7 @@ def mgpu_tune_gemm_in_file(filename_pattern: str, num_gpus: int) -> None:
     _refuse("mgpu_tune_gemm_in_file")
 
 
-def set_numerical_check_tolerances(
-    enable: bool, atol: float | None = None, rtol: float | None = None
-) -> None:
+def set_numerical_check_tolerances(enable: bool, atol: float = 1e-5, rtol: float = 1e-5) -> None:
     """Switch the comparison of results off; on is refused."""
     if enable:
         _refuse("set_numerical_check_tolerances")
