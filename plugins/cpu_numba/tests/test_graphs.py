@@ -52,6 +52,13 @@ def steps(made: Any) -> int:
 X, Y, Z = cd.randn(13, 37), cd.randn(37), cd.randn(13, 1)
 
 
+@pytest.mark.parametrize("weight", [1.0, -0.7, 0.2])
+def test_lerp_counts_from_the_nearer_end(weight: float) -> None:
+    x, y = cd.full((9,), 1e8), cd.arange(9.0)
+    agrees(lambda x, y: cd.lerp(x, y, weight).neg(), x, y)
+    agrees(lambda x, y, w: cd.lerp(x, y, w).neg(), x, y, cd.full((9,), weight))
+
+
 @pytest.mark.parametrize(
     "program",
     [

@@ -48,7 +48,9 @@ _REAL = {
     "minimum": "smallest({0}, {1})",
     "clamp_min": "largest({0}, {1})",
     "clamp_max": "smallest({0}, {1})",
-    "lerp": "{0} + {2} * ({1} - {0})",
+    "lerp": (  # from the nearer end
+        "(fabs({2}) < {T}(0.5) ? {0} + {2} * ({1} - {0}) : {1} - ({1} - {0}) * ({T}(1) - {2}))"
+    ),
     "addcmul": "{0} + {3} * ({1} * {2})",
     "addcdiv": "{0} + {3} * ({1} / {2})",
     "pow": "pow({0}, {1})",

@@ -76,6 +76,14 @@ def test_chains(codes: Any, program: Any) -> None:
     agrees(codes, 1, program, X, Y, Z)
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.9, -0.7, 0.2])
+def test_lerp_counts_from_the_nearer_end(codes: Any, weight: float) -> None:
+    x, y = cd.full((9,), 1e8), cd.arange(9.0)
+    agrees(codes, 1, lambda x, y: cd.lerp(x, y, weight).neg(), x, y)
+    w = cd.full((9,), weight)
+    agrees(codes, 2, lambda x, y, w: cd.lerp(x, y, w).neg(), x, y, w)
+
+
 def test_special_values(codes: Any) -> None:
     def program(x: Any) -> Any:
         return x.relu() * 2, x.exp() - 1, x.tanh() * 2, x.maximum(x * 0), x.sigmoid(), F.silu(x)

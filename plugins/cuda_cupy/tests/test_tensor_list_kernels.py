@@ -22,6 +22,7 @@ UPDATES: list[tuple[str, int, list[float]]] = [
     ("mul", 0, [0.7]),
     ("lerp", 1, [0.1]),
     ("lerp", 1, [0.8]),
+    ("lerp", 1, [-0.7]),
     ("addcmul", 2, [0.4]),
     ("addcdiv", 2, [-0.4]),
     ("clamp", 0, [-0.5, 0.25]),
@@ -48,6 +49,20 @@ def test_updates(on_host: Any, function: str, operands: int, numbers: Any, dtype
         given += [cd.randn(shape).to(dtype) for _ in range(min(operands, 1) + 1)]
         given += [(cd.rand(shape) + 0.5).to(dtype)] * (operands == 2)
     on_host(program, *given, **close(dtype))
+
+
+def test_a_weight_far_from_0_counts_from_the_end(on_host: Any) -> None:
+    """As the operator has it, and PyTorch: else a large start leaves no digit of the end."""
+
+    def program(x: Any, end: Any, weight: float) -> Any:
+        x = x.clone()
+        cd.ops.update_each([x], [end], [], "lerp", [weight])
+        return x
+
+    big, one = cd.full((3,), 1e8), cd.ones(3)
+    assert program(big.cuda(), one.cuda(), 1.0).tolist() == [1] * 3
+    eager = cd.lerp(big, one, -0.7)
+    assert program(big.cuda(), one.cuda(), -0.7).cpu().equal(eager)
 
 
 def test_bounds_and_numbers_that_are_not_finite(on_host: Any) -> None:

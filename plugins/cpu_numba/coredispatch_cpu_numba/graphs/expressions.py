@@ -48,7 +48,9 @@ _FLOATING = {
     "reciprocal": "{T}(1) / {0}",
     "leaky_relu": "({0} if {0} > {T}(0) else {0} * {1})",
     "threshold_backward": "({T}(0) if {1} <= {2} else {0})",
-    "lerp": "{0} + {2} * ({1} - {0})",
+    "lerp": (  # from the nearer end
+        "({0} + {2} * ({1} - {0}) if fabs({2}) < {T}(0.5) else {1} - ({1} - {0}) * ({T}(1) - {2}))"
+    ),
     "clamp_min": "largest({0}, {1})",
     "clamp_max": "smallest({0}, {1})",
     **{

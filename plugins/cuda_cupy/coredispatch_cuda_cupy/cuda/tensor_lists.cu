@@ -44,7 +44,7 @@ template <int FUNCTION> __device__ inline A updated(A x, A a, A b, A first, A se
     if (FUNCTION == ADD) return x + first * a;
     if (FUNCTION == MUL) return x * first;
     if (FUNCTION == LERP)  // from the nearer end
-        return first < (A)0.5 ? x + first * (a - x) : a - (a - x) * (1 - first);
+        return fabs(first) < (A)0.5 ? x + first * (a - x) : a - (a - x) * (1 - first);
     if (FUNCTION == ADDCMUL) return x + first * a * b;
     if (FUNCTION == ADDCDIV) return x + first * a / b;
     A low = x < first || first != first ? first : x;  // a NaN stays
