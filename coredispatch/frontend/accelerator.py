@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.device_modules import get_device_module
-from coredispatch.registry.around.loader import plugins
-from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.device import Device, default_device
+from coredispatch.registry.around.devices import accelerator
+from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import DeviceError
 
 __all__ = [
@@ -40,19 +39,9 @@ __all__ = [
 ]
 
 
-def _key() -> str | None:
-    """The key of the accelerator's backend, None where no device is there."""
-    plugins.discover()
-    backends = TABLE.snapshot.backends
-    for key in (default_device().type, "cuda", *backends):
-        if key not in ("cpu", "meta") and key in backends and backends[key][0].device_count():
-            return key
-    return None
-
-
 def _module() -> Any:
     """The module of the accelerator; DeviceError without one."""
-    key = _key()
+    key = accelerator()
     if key is None:
         raise DeviceError("there is no accelerator", fix="ask accelerator.is_available() first")
     return get_device_module(key)
@@ -60,18 +49,18 @@ def _module() -> Any:
 
 def is_available() -> bool:
     """Whether a device beside the CPU is there."""
-    return _key() is not None
+    return accelerator() is not None
 
 
 def device_count() -> int:
     """Number of devices of the accelerator; 0 without one."""
-    key = _key()
+    key = accelerator()
     return 0 if key is None else int(get_device_module(key).device_count())
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
     """The accelerator without an index, ``device("cuda")``; None where there is none."""
-    key = _key()
+    key = accelerator()
     return None if key is None else Device(key)
 
 

@@ -20,4 +20,4 @@ IntList: TypeAlias = int | Sequence[int]
 FloatList: TypeAlias = float | Sequence[float]
 Index: TypeAlias = Any
 DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
-DeviceLike: TypeAlias = Device | str
+DeviceLike: TypeAlias = Device | str | int

@@ -23,6 +23,7 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import (
     ArgumentError,
     AutogradError,
+    DeviceError,
     DTypeError,
 )
 from coredispatch.registry.model.spelling import SPELLING, keeps_order
@@ -52,6 +53,16 @@ _TYPE_NAMES = {
     "complex64": "ComplexFloat",
     "complex128": "ComplexDouble",
 }
+
+
+def _is_at(target: Device, here: Device) -> bool:
+    """Whether ``target``, which may have no number, is the device ``here``."""
+    if target.type != here.type:
+        return False
+    if target.index is None and here.type in ("cpu", "meta"):
+        return True
+    index = HOOKS.current_index(here.type) if target.index is None else target.index
+    return bool(index == (here.index or 0))
 
 
 def _capital(name: str) -> str:
@@ -183,6 +194,8 @@ class TensorConversions(_Above):
                 device = argument
             elif isinstance(argument, bool):
                 flags.append(argument)  # non_blocking, copy by position
+            elif isinstance(argument, int):
+                device = Device(argument)
             elif argument is not None:
                 dtype = DType.of(argument)
         if flags:
@@ -195,7 +208,7 @@ class TensorConversions(_Above):
         if device is not None:
             target = current_device(device)
             here = self.device
-            if target.type != here.type or target.index not in (None, here.index or 0):
+            if target != here and not _is_at(target, here):
                 result = _op("to_device")(result, target, non_blocking)
         if not keeps_order(memory_format):
             result = result.contiguous(memory_format=memory_format)
@@ -220,9 +233,23 @@ class TensorConversions(_Above):
         """The tensor on the CPU."""
         return self.to("cpu", memory_format=memory_format)
 
-    def cuda(self, device: DeviceLike | None = None) -> Tensor:
-        """The tensor on a CUDA device."""
-        return self.to("cuda" if device is None else device)
+    def cuda(
+        self,
+        device: DeviceLike | None = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
+        """The tensor on a CUDA device, the current one by default; itself if it is there.
+
+        ``non_blocking`` lets a copy from page-locked memory arrive later. Raises
+        :class:`DeviceError` for a device of another kind.
+        """
+        target = Device("cuda" if device is None else device)
+        if target.type != "cuda":
+            raise DeviceError(
+                f"Invalid device, must be cuda device, got {target}", fix=f"x.to({str(target)!r})"
+            )
+        return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
 
     @overload
     def type(self, dtype: None = None) -> str: ...

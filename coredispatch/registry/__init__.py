@@ -84,6 +84,7 @@ HOOKS.canonicalize = slow_path.canonicalize
 HOOKS.device_bit = devices.device_bit
 HOOKS.placed = devices.placed
 HOOKS.current_index = devices.current_index
+HOOKS.accelerator = devices.accelerator
 HOOKS.hint_for_key = plugins.hint_for_key
 HOOKS.resolve = resolve.resolve
 HOOKS.load_plugins = loader.load_plugins

@@ -51,6 +51,8 @@ class Hooks:
         self.overriding: int = 0
         # (name of a device key) -> index of its current device  [around.devices]
         self.current_index: Callable[[str], int] = call
+        # () -> name of the device key beside the CPU, None where none is there  [around.devices]
+        self.accelerator: Callable[[], str | None] = call
         # (backend, op, kernel) -> kernel, on the device of its arguments  [around.devices]
         self.placed: Callable[..., Any] = call
         # (key) -> what to install for it  [around.loader]

@@ -92,7 +92,7 @@ def to(module: M, *args: Any, **kwargs: Any) -> M:
         elif isinstance(argument, (str, Device)):
             device = argument
         elif isinstance(argument, int) and not isinstance(argument, bool):
-            device = Device("cuda", argument)
+            device = Device(argument)
         elif isinstance(argument, bool):
             non_blocking = argument
         elif argument is not None:

@@ -493,7 +493,9 @@ _TYPE_CHECKS: dict[str, Any] = {
         is_scalar(x) or (isinstance(x, (list, tuple)) and all(is_scalar(i) for i in x))
     ),
     "DType": lambda x, _: isinstance(x, DType) or x in (int, float, bool, complex),
-    "Device": lambda x, _: isinstance(x, (str, Device)),
+    "Device": lambda x, _: (
+        isinstance(x, (str, Device)) or (not isinstance(x, bool) and hasattr(x, "__index__"))
+    ),
     "Generator": lambda x, _: type(x).__name__ == "Generator",
     "Index": lambda x, _: True,
     "object": lambda x, _: True,

@@ -24,6 +24,7 @@ from coredispatch.registry.wiring import HOOKS
 __all__ = [
     "Placed",
     "backend_of_device",
+    "accelerator",
     "current_index",
     "device_bit",
     "index_of",
@@ -71,6 +72,20 @@ def device_bit(device: Device | str | None) -> int:
     if default.type == "cpu":  # which does not come and go
         _known = (TABLE.snapshot, default, bit)
     return bit
+
+
+def accelerator() -> str | None:
+    """The key of the device beside the CPU, None where none is there.
+
+    Where there are several it is that of the default device, else CUDA, else the one whose plugin
+    was loaded first.
+    """
+    HOOKS.load_plugins()
+    backends = TABLE.snapshot.backends
+    for key in (default_device().type, "cuda", *backends):
+        if key not in ("cpu", "meta") and key in backends and backends[key][0].device_count():
+            return key
+    return None
 
 
 def current_index(key: str) -> int:

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from coredispatch.registry.model.errors import DeviceError, DTypeError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Device", "current_device", "default_device", "set_default_device"]
 
@@ -15,15 +16,21 @@ _DEFAULT: ContextVar[Device | None] = ContextVar("coredispatch_default_device", 
 class Device:
     """A device such as ``Device("cpu")`` or ``Device("cuda", 1)`` or ``Device("cuda:1")``.
 
-    ``type`` is the backend key, ``index`` the number of the device or None for the current one.
+    ``type`` is the backend key, ``index`` the number of the device or None for the current one. A
+    number alone is that of an accelerator, ``Device(1)`` is ``Device("cuda:1")`` with CUDA.
+
+    Raises :class:`DTypeError` for what is no name, and :class:`DeviceError` for a name that cannot
+    be one, a negative number, and a number where there is no accelerator.
     """
 
     __slots__ = ("index", "type")
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:
+    def __init__(self, type: str | Device | int, index: int | None = None) -> None:
         if isinstance(type, Device):
             index = type.index if index is None else index
             type = type.type
+        elif index is None and hasattr(type, "__index__") and not isinstance(type, bool):
+            type, index = _of_number(type.__index__())
         if not isinstance(type, str):
             raise DTypeError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
         if index is not None and not hasattr(index, "__index__"):
@@ -64,6 +71,19 @@ class Device:
         _DEFAULT.reset(token)
 
 
+def _of_number(number: int) -> tuple[str, int]:
+    """The accelerator, and which one it is."""
+    if number < 0:
+        raise DeviceError(f"Device index must not be negative, got {number}", fix="count from 0")
+    key = HOOKS.accelerator()
+    if key is None:
+        raise DeviceError(
+            f"device {number}: Cannot access accelerator device when none is available.",
+            fix="name a device that is there: 'cpu'",
+        )
+    return key, number
+
+
 _ENTERED: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_devices", default=())
 _CPU = Device("cpu")
 _process_default: Device = _CPU
@@ -74,14 +94,14 @@ def default_device() -> Device:
     return _DEFAULT.get() or _process_default
 
 
-def current_device(device: Device | str | None) -> Device:
+def current_device(device: Device | str | int | None) -> Device:
     """``device`` as a :class:`Device`; None means the default one."""
     if device is None:
         return default_device()
     return device if isinstance(device, Device) else Device(device)
 
 
-def set_default_device(device: Device | str | None) -> None:
+def set_default_device(device: Device | str | int | None) -> None:
     """Set the process-wide default device; None restores the CPU."""
     global _process_default
     _process_default = _CPU if device is None else Device(device)

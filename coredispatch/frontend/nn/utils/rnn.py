@@ -68,9 +68,9 @@ class PackedSequence(
         """On the CPU."""
         return self.to("cpu")
 
-    def cuda(self, device: Any = None) -> PackedSequence:
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> PackedSequence:
         """On a CUDA device."""
-        return self.to("cuda" if device is None else device)
+        return self.to("cuda" if device is None else device, non_blocking=non_blocking)
 
     def double(self) -> PackedSequence:
         """The data in float64."""
