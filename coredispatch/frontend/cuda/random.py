@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coredispatch.frontend.cuda.devices import device_count, device_index, is_available, present
+from coredispatch.frontend.cuda.devices import backend_or_none, device_count, device_index, present
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import Generator, default_generator
 
@@ -48,27 +48,32 @@ def set_rng_state_all(new_states: Iterable[Any]) -> None:
         set_rng_state(state, index)
 
 
+def _count() -> int:
+    """Devices that draw numbers in this process: none in one that was forked."""
+    return 0 if getattr(backend_or_none(), "forked", False) else device_count()
+
+
 def manual_seed(seed: int) -> None:
     """Seed the default generator of the current device; nothing to do where there is none."""
-    if is_available():
+    if _count():
         generator_of().manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all CUDA devices; nothing to do where there is none."""
-    for index in range(device_count()):
+    for index in range(_count()):
         generator_of(index).manual_seed(seed)
 
 
 def seed() -> None:
     """Seed the current device's generator from the operating system; nothing without a device."""
-    if is_available():
+    if _count():
         generator_of().seed()
 
 
 def seed_all() -> None:
     """Seed the generators of all devices with one number from the operating system."""
-    if is_available():
+    if _count():
         manual_seed_all(generator_of(0).seed())
 
 

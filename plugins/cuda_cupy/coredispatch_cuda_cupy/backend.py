@@ -19,6 +19,7 @@ from coredispatch.plugin import (
 from coredispatch_cuda_cupy import device_checks, kernels
 from coredispatch_cuda_cupy.cuda.eight_bits import EightBits, plain
 from coredispatch_cuda_cupy.detection import Detection, has_bfloat16
+from coredispatch_cuda_cupy.forks import refusal
 from coredispatch_cuda_cupy.memory_views import start_of
 from coredispatch_cuda_cupy.namespace import Namespace
 from coredispatch_cuda_cupy.runtime import Runtime
@@ -98,6 +99,8 @@ class CudaBackend(Runtime, ArrayApiBackend):
 
         Raises what kernels on the device found wrong until then.
         """
+        if self.forked:
+            raise refusal()
         if self.debug_mode:
             self.report_wait()
         with raw.device:
@@ -145,6 +148,8 @@ class CudaBackend(Runtime, ArrayApiBackend):
         """``index`` (None: the current device) if it is there, else :class:`DeviceError`."""
         if self.cupy is None:
             raise NoDeviceError(f"no CUDA device: {self.detection.reason}", fix=self.detection.fix)
+        if self.forked:
+            raise refusal()
         if index is None:
             return int(self.cupy.cuda.runtime.getDevice())
         return super().check_device(index)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import ArgumentError, Backend, OpError
-from coredispatch_cuda_cupy import capture, cudnn, device_checks
+from coredispatch_cuda_cupy import capture, cudnn, device_checks, forks
 from coredispatch_cuda_cupy.cuda.eight_bits import plain
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
@@ -40,6 +40,8 @@ class Runtime(Backend):
     detection: Detection
     #: what a read of values does: 0 nothing more, 1 warn, 2 raise
     debug_mode = 0
+    #: whether this process was forked from the one that made the devices ready
+    forked = False
 
     def prepare(self) -> None:
         """Memory, streams and graphs, where there is a device.
@@ -62,6 +64,7 @@ class Runtime(Backend):
         self.pinned = Pinned(self.cupy)
         self.streams = Streams(self.cupy, self.allocator)
         self.pools = Pools(self.cupy, self.allocator)
+        forks.watch(self)
 
     # -- devices ---------------------------------------------------------------------------
 
