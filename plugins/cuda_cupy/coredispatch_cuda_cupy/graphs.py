@@ -53,6 +53,7 @@ class Pools:
         if not self._users[handle]:
             pool = self._pools.pop(handle)
             self.allocator.private.remove(pool)
+            pool.free_all_blocks()
 
 
 class CapturedGraph:
@@ -77,6 +78,11 @@ class CapturedGraph:
         #: arrays that replays read, and the numbers to write to them when the capture ends
         self.tables: list[tuple[Any, Any]] = []
         self._memory = ExitStack()
+
+    def __del__(self) -> None:
+        # Nobody replays it any more: its pool goes back, but for blocks that arrays hold.
+        if self.__dict__.get("handle") is not None and self._stream is None:
+            self._forget_pool()
 
     def begin(self, handle: tuple[int, int] | None) -> None:
         """Capture what this thread puts on its current stream from here on.

@@ -219,11 +219,6 @@ class _Captured:
         self.results = [self.result(value, given) for value in self.captured(backend, run, given)]
         self.check_results()
 
-    def __del__(self) -> None:
-        graph = getattr(self, "graph", None)
-        if graph is not None:
-            graph.reset()
-
     def captured(self, backend: Any, run: Callable[..., Any], given: list[Any]) -> list[Any]:
         """What the program gives while it is captured."""
         index = int(self.cupy.cuda.runtime.getDevice())

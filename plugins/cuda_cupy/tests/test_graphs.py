@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -473,3 +474,36 @@ def test_memory_that_is_kept_unused_serves_a_pool_of_ones_own(stand_in):
     with cd.cuda.use_mem_pool(pool):
         made = cd.zeros(50 << 18, device="cuda")
     assert made.sum().item() == 0
+
+
+def test_a_graph_that_nobody_has_any_more_gives_its_memory_back(stand_in):
+    x = cd.ones(1 << 18, device="cuda")
+
+    def captured():
+        g = cd.cuda.CUDAGraph()
+        with cd.cuda.graph(g):
+            kept = (x * 2 + 1) * 3
+        g.replay()
+        return kept
+
+    def failed():
+        with cd.cuda.graph(cd.cuda.CUDAGraph()):
+            held = [x * k for k in range(100)]
+        return held
+
+    pools = stand_in.allocator.private
+    kept = captured()
+    gc.collect()
+    assert not pools
+    assert kept[:2].tolist() == [9, 9]  # what an array holds is not given back
+    del kept
+    with pytest.raises(cd.cuda.OutOfMemoryError):
+        failed()
+    gc.collect()
+    assert not pools
+    assert cd.zeros(12 << 20, device="cuda").sum().item() == 0
+    layer = cd.cuda.make_graphed_callables(nn.Linear(2, 2).to("cuda"), (cd.ones(1, 2).cuda(),))
+    assert pools
+    del layer
+    gc.collect()
+    assert not pools
