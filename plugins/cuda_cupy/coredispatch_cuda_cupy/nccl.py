@@ -23,16 +23,16 @@ from coredispatch.plugin import Communicator, GroupInfo, Request
 from coredispatch_cuda_cupy import capture
 from coredispatch_cuda_cupy.nccl_requests import Queued, Watch
 
-__all__ = ["NcclCommunicator", "create"]
+__all__ = ["OPERATIONS", "TYPES", "NcclCommunicator", "create"]
 
 #: NumPy's type -> what NCCL calls it
-_TYPES = {
+TYPES = {
     "int8": "NCCL_INT8", "uint8": "NCCL_UINT8", "int32": "NCCL_INT32", "uint32": "NCCL_UINT32",
     "int64": "NCCL_INT64", "uint64": "NCCL_UINT64", "float32": "NCCL_FLOAT32",
     "float64": "NCCL_FLOAT64",
 }  # fmt: skip
 _WIDER = {"int16": "int32", "uint16": "uint32"}
-_OPERATIONS = {"sum": "NCCL_SUM", "product": "NCCL_PROD", "min": "NCCL_MIN", "max": "NCCL_MAX"}
+OPERATIONS = {"sum": "NCCL_SUM", "product": "NCCL_PROD", "min": "NCCL_MIN", "max": "NCCL_MAX"}
 #: of a call that is not the program's: its name, whether it is in the background, and its seconds
 _ALONE = ("call", False, 1800.0)
 _ASK = 1.0  # seconds for other stuck ranks to say so
@@ -71,7 +71,7 @@ class NcclCommunicator(Communicator):
     # -- what NCCL takes ----------------------------------------------------------------------
 
     def _type(self, name: str) -> int:
-        return int(getattr(self._nccl, _TYPES[name]))
+        return int(getattr(self._nccl, TYPES[name]))
 
     def _bytes(self) -> int:
         return self._type("uint8")
@@ -129,12 +129,12 @@ class NcclCommunicator(Communicator):
         return array, int(array.size), self._type(array.dtype.name)
 
     def _operation(self, op: str) -> int:
-        return int(getattr(self._nccl, _OPERATIONS[op]))
+        return int(getattr(self._nccl, OPERATIONS[op]))
 
     # -- collectives --------------------------------------------------------------------------
 
     def all_reduce(self, array: Any, op: str) -> Request:
-        if op not in _OPERATIONS:
+        if op not in OPERATIONS:
             return self._combined(array, op)
         work, count, kind = self._reducible(array)
         number = self._operation(op)
@@ -179,7 +179,7 @@ class NcclCommunicator(Communicator):
         )
 
     def reduce(self, array: Any, root: int, op: str) -> Request:
-        if op not in _OPERATIONS:
+        if op not in OPERATIONS:
             return self._combined(array, op)
         work, count, kind = self._reducible(array)
         at, number = work.data.ptr, self._operation(op)
@@ -203,7 +203,7 @@ class NcclCommunicator(Communicator):
         )
 
     def reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> Request:
-        if op not in _OPERATIONS:
+        if op not in OPERATIONS:
             copy = array.reshape(-1).copy()
             return self._combined(copy, op, lambda: self._keep_part(out, copy, counts))
         work, _, kind = self._reducible(array.reshape(-1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from coredispatch_cuda_cupy.cuda.eight_bits import plain
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
 from coredispatch_cuda_cupy.memory import Allocator
+from coredispatch_cuda_cupy.nccl_devices import Together
 from coredispatch_cuda_cupy.pinned import Pinned
 from coredispatch_cuda_cupy.streams import Streams
 
@@ -155,6 +157,22 @@ class Runtime(Backend):
         if nccl is None or not getattr(nccl, "available", True):
             return None
         return int(nccl.get_version())
+
+    @cached_property
+    def _together(self) -> Together:
+        return Together(self.cupy, self.allocator)
+
+    def nccl_unique_id(self) -> bytes:
+        """NCCL's identifier of a communicator to come."""
+        return self._together.unique_id()
+
+    def nccl_rank(self, count: int, uid: bytes, rank: int) -> Any:
+        """The communicator of one rank, on the current device."""
+        return self._together.rank(count, uid, rank)
+
+    def nccl_together(self, name: str, *call: Any) -> None:
+        """A collective over devices of this process, see :mod:`.nccl_devices`."""
+        self._together.call(name, *call)
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from stand_in_streams import stream_at
+from stand_in_streams import MACHINE, State, stream_at
 
 __all__ = ["make_nccl"]
 
@@ -68,6 +68,56 @@ class Hub:
         return found
 
 
+class OneProcess:
+    """The communicators of devices of one process: a group has a call for each of them."""
+
+    def __init__(self, devices: list[int]) -> None:
+        self.devices = devices
+        self.calls: list[Any] = [None] * len(devices)
+
+    def called(self, rank: int, call: Any, stream: int) -> None:
+        assert State.device == self.devices[rank], "the device of the rank is not current"
+        assert self.calls[rank] is None, "a rank is called twice in a group"
+        self.calls[rank] = *call, stream_at(stream).queue
+
+    def launch(self) -> None:
+        """Each stream comes to the call when all do."""
+        calls, self.calls = self.calls, [None] * len(self.devices)
+        assert None not in calls, "a rank is missing in a group: the others would wait for ever"
+        assert len({name for name, *_ in calls}) == 1
+        numbers: list[int] = []
+        ran: list[bool] = []
+
+        def meet(rank: int) -> None:
+            if ran or not (MACHINE.delayed or rank == len(calls) - 1):
+                return
+            ran.append(True)
+            for other, (*_, line) in enumerate(calls):
+                if MACHINE.delayed and other != rank:
+                    line.run_to(numbers[other] - 1)
+            sources = [memory(*source).copy() for _, source, _, _ in calls]
+            for other, (name, _, (place, count, kind, rest), _) in enumerate(calls):
+                self._give(name, other, sources, memory(place, count, kind), *rest)
+
+        for rank, (*_, line) in enumerate(calls):
+            numbers.append(line.put(lambda rank=rank: meet(rank)))
+
+    @staticmethod
+    def _give(name: str, rank: int, sources: Any, out: Any, op: int = 0, root: int = -1) -> None:
+        total = sources[0]
+        if name in ("allReduce", "reduce", "reduceScatter"):
+            for other in sources[1:]:
+                total = COMBINE[op](total, other)
+        if name == "allReduce" or (name == "reduce" and rank == root):
+            out[...] = total
+        elif name == "broadcast":
+            out[...] = sources[root]
+        elif name == "allGather":
+            out[...] = np.concatenate(sources)
+        elif name == "reduceScatter":
+            out[...] = total[rank * out.size : (rank + 1) * out.size]
+
+
 def make_nccl() -> Any:
     """A module of its own for each test."""
     hubs: dict[tuple[int, ...], Hub] = {}
@@ -90,12 +140,14 @@ def make_nccl() -> Any:
             waiting.append((order, put))
 
     def start() -> None:
-        group.calls = []
+        group.calls, group.together = [], []
 
     def end() -> None:
         calls, group.calls = group.calls, None
         for _, call in sorted(calls, key=lambda item: item[0]):
             call()
+        for together in dict.fromkeys(group.together):
+            together.launch()
 
     class NcclCommunicator:
         def __init__(self, ndev: int, commId: tuple[int, ...], rank: int) -> None:
@@ -157,6 +209,36 @@ def make_nccl() -> Any:
         def abort(self) -> None:
             self.hub = Hub(self.size, parties=1)
 
+    class OfOneProcess:
+        def __init__(self, together: OneProcess, rank: int) -> None:
+            self.together, self.rank = together, rank
+
+        def _call(self, name, source, target, stream):
+            group.together.append(self.together)
+            self.together.called(self.rank, (name, source, target), stream)
+
+        def allReduce(self, src, dst, count, kind, op, stream):
+            self._call("allReduce", (src, count, kind), (dst, count, kind, (op,)), stream)
+
+        def reduce(self, src, dst, count, kind, op, root, stream):
+            self._call("reduce", (src, count, kind), (dst, count, kind, (op, root)), stream)
+
+        def broadcast(self, src, dst, count, kind, root, stream):
+            self._call("broadcast", (src, count, kind), (dst, count, kind, (0, root)), stream)
+
+        def allGather(self, src, dst, count, kind, stream):
+            whole = count * len(self.together.devices)
+            self._call("allGather", (src, count, kind), (dst, whole, kind, ()), stream)
+
+        def reduceScatter(self, src, dst, count, kind, op, stream):
+            whole = count * len(self.together.devices)
+            self._call("reduceScatter", (src, whole, kind), (dst, count, kind, (op,)), stream)
+
+    def init_all(devices: list[int]) -> list[OfOneProcess]:
+        together = OneProcess(devices)
+        return [OfOneProcess(together, rank) for rank in range(len(devices))]
+
+    NcclCommunicator.initAll = staticmethod(init_all)
     module = types.ModuleType("cupy.cuda.nccl")
     module.available = True
     module.get_version = lambda: 22703
