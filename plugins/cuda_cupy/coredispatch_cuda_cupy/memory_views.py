@@ -19,7 +19,7 @@ from coredispatch_cuda_cupy.memory import Block
 
 __all__ = ["kernels", "start_of", "storage_bytes"]
 
-_WHOLE = {"float32": np.dtype(np.complex64), "float64": np.dtype(np.complex128)}
+_WHOLE: dict[str, Any] = {"float32": np.dtype(np.complex64), "float64": np.dtype(np.complex128)}
 
 
 def start_of(x: Any) -> int:

@@ -58,7 +58,7 @@ class Together:
         """One collective; ``outputs`` has one array, that of the root, for ``reduce``."""
         devices = tuple(int(x.device.id) for x in inputs)
         kind = self._type(name, inputs[0].dtype)
-        given = [None] * len(devices) if streams is None else list(streams)
+        given: list[Any] = [None] * len(devices) if streams is None else list(streams)
         with self._lock, ExitStack() as group:
             if comms is None:
                 comms = self._communicators(devices)
