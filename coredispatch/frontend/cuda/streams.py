@@ -8,6 +8,7 @@ whoever frees it; see ``Tensor.record_stream`` for streams that coredispatch can
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,16 @@ def expected_stream(op: str, stream: Any) -> Any:
     return stream
 
 
+class _Entered(threading.local):
+    """By stream the blocks that this thread has entered with the stream itself."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, list[Any]] = {}
+
+
+_ENTERED = _Entered()
+
+
 class Stream:
     """A queue of work: what is put into one runs in order, streams run beside each other.
 
@@ -60,9 +71,6 @@ class Stream:
         ...     y = x @ x
         >>> cd.cuda.current_stream().wait_stream(side)  # doctest: +SKIP
     """
-
-    #: blocks that were entered with the stream itself
-    _blocks: tuple[Any, ...] = ()
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.index = device_index(device)
@@ -123,13 +131,15 @@ class Stream:
 
     def __enter__(self) -> Stream:
         block = StreamContext(self)
-        self._blocks = (*self._blocks, block)
         block.__enter__()
+        _ENTERED.blocks.setdefault(id(self), []).append(block)
         return self
 
     def __exit__(self, *error: object) -> None:
-        *rest, block = self._blocks
-        self._blocks = tuple(rest)
+        blocks = _ENTERED.blocks[id(self)]
+        block = blocks.pop()
+        if not blocks:
+            del _ENTERED.blocks[id(self)]
         block.__exit__(None, None, None)
 
     def __eq__(self, other: object) -> bool:

@@ -85,3 +85,32 @@ def test_each_graphed_callable_has_its_sample_arguments(stand_in):
     layers = nn.Linear(2, 2).to("cuda"), nn.Linear(2, 2).to("cuda")
     with pytest.raises(cd.ArgumentError, match="for each of 2 callables, got tuple of 1"):
         cd.cuda.make_graphed_callables(layers, ((x,),))
+
+
+def test_threads_enter_and_leave_one_stream_by_themselves(stand_in):
+    side, other = cd.cuda.Stream(), cd.cuda.Stream()
+    inside, outside = threading.Event(), threading.Event()
+    found, last = [], cd.cuda.device_count() - 1
+
+    def work():
+        cd.cuda.set_device(last)
+        with other:
+            with side:
+                inside.set()
+                outside.wait()
+                found.append(cd.cuda.current_stream() == side)
+            found.append(cd.cuda.current_stream() == other)
+        found.append(cd.cuda.current_device() == last)
+
+    thread = threading.Thread(target=work)
+    with side:
+        thread.start()
+        inside.wait()
+    assert cd.cuda.current_stream() == cd.cuda.default_stream()
+    assert cd.cuda.current_device() == 0
+    outside.set()
+    thread.join()
+    with side, other, side:
+        assert cd.cuda.current_stream() == side
+    assert cd.cuda.current_stream() == cd.cuda.default_stream()
+    assert found == [True] * 3
