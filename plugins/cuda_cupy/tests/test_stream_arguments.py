@@ -94,22 +94,22 @@ def test_threads_enter_and_leave_one_stream_by_themselves(stand_in):
 
     def work():
         cd.cuda.set_device(last)
-        with other:
-            with side:
-                inside.set()
-                outside.wait()
-                found.append(cd.cuda.current_stream() == side)
-            found.append(cd.cuda.current_stream() == other)
+        with side:
+            inside.set()
+            outside.wait()
+            with other:
+                found.append(cd.cuda.current_stream() == other)
+            found.append(cd.cuda.current_stream() == side)
         found.append(cd.cuda.current_device() == last)
 
     thread = threading.Thread(target=work)
     with side:
         thread.start()
         inside.wait()
-    assert cd.cuda.current_stream() == cd.cuda.default_stream()
-    assert cd.cuda.current_device() == 0
+    here = cd.cuda.current_stream() == cd.cuda.default_stream(), cd.cuda.current_device()
     outside.set()
     thread.join()
+    assert here == (True, 0)
     with side, other, side:
         assert cd.cuda.current_stream() == side
     assert cd.cuda.current_stream() == cd.cuda.default_stream()
