@@ -15,6 +15,7 @@ from coredispatch.frontend.storage.untyped import UntypedStorage
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import AutogradError, DTypeError, OpError
 from coredispatch.registry.model.sizes import contiguous_strides
 from coredispatch.registry.model.value import bump_version, storage_of
@@ -34,13 +35,17 @@ def tensor_in(
 
     Raises:
         OpError: it would not lie inside the storage.
-        NotImplementedError: the storage lies on a device other than the CPU and meta.
+        NotImplementedError: the storage lies on a device whose backend does not know its bytes.
     """
     shape, steps = tuple(map(int, size)), tuple(map(int, stride))
     if storage.device.type == "meta":
         made: Tensor = TABLE.operator("empty")(shape, dtype=dtype, device="meta")
         return made
-    storage._need_host(what)
+    if storage.device.type != "cpu":
+        flat = storage._as_tensor()
+        unit = DType.of(dtype).itemsize
+        typed: Tensor = flat[: flat.numel() // unit * unit].view(dtype)
+        return typed.as_strided(shape, steps, int(offset))
     array = strided(storage._memory, numpy_dtype(dtype), int(offset), shape, steps, what)
     storage._lent = True
     backend = TABLE.snapshot.backends["cpu"][0]

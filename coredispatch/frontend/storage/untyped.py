@@ -446,4 +446,9 @@ def storage_behind(tensor: Tensor) -> UntypedStorage:
     made._lent = True
     if device.type != "meta":
         made._tensor = tensor.detach()
+        whole = tensor.backend.storage_bytes(tensor.raw)
+        if whole is not None:  # the memory from its start, in bytes, also behind a view
+            count = whole // tensor.element_size()
+            flat = made._tensor.as_strided((count,), (1,), 0)
+            made._size, made._tensor = whole, flat.view(DType.of("uint8"))
     return made

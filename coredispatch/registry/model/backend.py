@@ -166,6 +166,13 @@ class Backend:
         """Elements between the start of the storage and the first element."""
         return 0
 
+    def storage_bytes(self, raw: Any) -> int | None:
+        """Bytes of the storage that ``raw`` lies in; None where that is not known.
+
+        A backend that knows has ``as_strided`` as a view, and :meth:`offset`.
+        """
+        return None
+
     def is_view(self, out: Any, source: Any) -> bool:
         """Whether ``out`` shares memory with ``source`` (asked of reshape-like results)."""
         return not self.views

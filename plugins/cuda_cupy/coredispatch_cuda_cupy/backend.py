@@ -20,7 +20,7 @@ from coredispatch_cuda_cupy import device_checks, kernels
 from coredispatch_cuda_cupy.cuda.eight_bits import EightBits, plain
 from coredispatch_cuda_cupy.detection import Detection, has_bfloat16
 from coredispatch_cuda_cupy.forks import refusal
-from coredispatch_cuda_cupy.memory_views import start_of
+from coredispatch_cuda_cupy.memory_views import start_of, storage_bytes
 from coredispatch_cuda_cupy.namespace import Namespace
 from coredispatch_cuda_cupy.runtime import Runtime
 
@@ -111,6 +111,10 @@ class CudaBackend(Runtime, ArrayApiBackend):
     def offset(self, raw: Any) -> int:
         """Elements between the start of the storage and the first element."""
         return start_of(raw) // int(raw.dtype.itemsize)
+
+    def storage_bytes(self, raw: Any) -> int | None:
+        """Bytes of the storage that ``raw`` lies in; None for what is no array."""
+        return storage_bytes(raw) if type(raw) is self.array_type else None
 
     def from_dlpack(self, exporter: Any) -> Any:
         """The array of another library on the same device, without a copy."""

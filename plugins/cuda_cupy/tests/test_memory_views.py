@@ -92,3 +92,32 @@ def test_deep_copies_stay_on_their_device(stand_in):
     with cd.no_grad():
         twin.weight.zero_()
     assert layer.weight.abs().sum().item() > 0
+
+
+def test_views_share_a_storage(stand_in):
+    x = cd.arange(10.0, device="cuda")
+    v = x[3:7]
+    storage = v.untyped_storage()
+    assert storage.data_ptr() == x.untyped_storage().data_ptr() == x.data_ptr()
+    assert storage.nbytes() == len(storage) == 40
+    assert storage.cpu().device == cd.device("cpu")
+    assert storage.cpu().tolist() == x.cpu().untyped_storage().tolist()
+    assert x.clone().untyped_storage().data_ptr() != storage.data_ptr()
+    small = cd.arange(6, dtype=cd.uint8, device="cuda")[1:3]
+    assert small.untyped_storage().nbytes() == 6
+    assert cd.zeros(0, device="cuda").untyped_storage().nbytes() == 0
+
+
+def test_a_tensor_is_set_to_a_place_in_a_storage_on_the_device(stand_in):
+    x = cd.arange(10.0, device="cuda")
+    y = cd.empty(0, device="cuda")
+    y.set_(x[3:].untyped_storage(), 2, (2, 2), (3, 1))
+    assert y.tolist() == [[2, 3], [5, 6]]
+    y.fill_(9)
+    assert x.tolist() == [0, 1, 9, 9, 4, 9, 9, 7, 8, 9]
+    y.set_(x, 8, (2,), (1,))
+    assert y.tolist() == [8, 9]
+    with pytest.raises(cd.ArgumentError, match="the storage has 10"):
+        y.set_(x.untyped_storage(), 8, (3,), (1,))
+    twin = x.untyped_storage().clone()
+    assert (twin.nbytes(), twin.data_ptr() != x.data_ptr()) == (40, True)
