@@ -81,6 +81,18 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
     return result
 
 
+def _run(roots: list[Any], grads: list[Any], *rest: Any) -> Any:
+    """:func:`run`, behind what the forward pass has put on any stream of the device."""
+    snapshot = TABLE.snapshot
+    for value in (*roots[:1], *grads[:1]):  # an edge is on no device, its gradient is
+        keys = value.keys if isinstance(value, TensorBase) else 0
+        for name, (backend, _) in snapshot.backends.items():
+            if snapshot.order.by_name[name].bit & keys:
+                backend.before_backward()
+                return run(roots, grads, *rest)
+    return run(roots, grads, *rest)
+
+
 def _is_loss(value: Any) -> bool:
     """Whether this is the commonest case, a real number that requires grad."""
     return (
@@ -122,12 +134,12 @@ def backward(
         )
     keep = create_graph if retain_graph is None else retain_graph
     if grad_tensors is None and inputs is None and _is_loss(tensors):
-        run([tensors], [None], keep, create_graph)
+        _run([tensors], [None], keep, create_graph)
         return
     roots = _sequence(tensors)
     grads = _root_grads(roots, grad_tensors)
     if inputs is None:
-        run(roots, grads, keep, create_graph)
+        _run(roots, grads, keep, create_graph)
         return
     checked = _checked_inputs(inputs)
     if not checked:
@@ -150,7 +162,7 @@ def backward(
             tensor.retain_grad()
             outputs.add((node.sequence, tensor._output_nr))
     exec_info = _exec_info(roots, outputs | {(number, 0) for number in leaves})
-    run(roots, grads, keep, create_graph, outputs, exec_info | leaves)
+    _run(roots, grads, keep, create_graph, outputs, exec_info | leaves)
 
 
 def grad(
@@ -253,7 +265,7 @@ def _capture(
 ) -> list[Any]:
     keys = [(gradient_node(tensor).sequence, tensor._output_nr) for tensor in tensors]
     capture = set(keys)
-    found = run(roots, grads, keep, create, capture, _exec_info(roots, capture))
+    found = _run(roots, grads, keep, create, capture, _exec_info(roots, capture))
     return [found.get(key) for key in keys]
 
 

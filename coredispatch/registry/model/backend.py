@@ -166,6 +166,12 @@ class Backend:
         """Elements between the start of the storage and the first element."""
         return 0
 
+    def before_backward(self) -> None:
+        """A backward pass from tensors of this backend begins, in this thread.
+
+        What computes later has to see what the forward pass has put in a queue, whichever it was.
+        """
+
     def storage_bytes(self, raw: Any) -> int | None:
         """Bytes of the storage that ``raw`` lies in; None where that is not known.
 

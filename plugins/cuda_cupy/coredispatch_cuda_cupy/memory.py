@@ -205,11 +205,13 @@ class Allocator:
         except AttributeError:
             found = self._local.streams = [None] * len(self.counts)
             self._local.uses = [None] * len(self.counts)
+            self._local.seen = [{} for _ in self.counts]
         return found
 
     def noticed(self, stream: Any, index: int) -> None:
         """This thread's work goes to ``stream`` of device ``index`` from here on."""
         self._last()[index] = stream
+        self._local.seen[index][stream.ptr] = stream
         uses = self._local.uses
         with self._lock:
             use = self._uses[index].setdefault(stream.ptr, _Use(stream))
@@ -223,6 +225,25 @@ class Allocator:
             use.threads += 1
             use.until = _NOW
             uses[index] = use
+
+    def follow(self) -> None:
+        """Let the current streams wait for the others that this thread has put work on since.
+
+        Between streams that are captured and those that are not nothing may wait.
+        """
+        self._last()
+        for index, seen in enumerate(self._local.seen):
+            if len(seen) < 2:
+                continue
+            with self.cupy.cuda.Device(index):
+                current = self.cupy.cuda.get_current_stream()
+                captured = is_captured(current)
+                for ptr, stream in list(seen.items()):
+                    if is_captured(stream) == captured:
+                        if ptr != current.ptr:
+                            current.wait_event(self._event(stream, index))
+                        del seen[ptr]
+                seen[current.ptr] = current
 
     def record(self, array: Any, stream: Any) -> None:
         """``stream`` works with the memory of ``array``, which was made for another one."""

@@ -244,6 +244,10 @@ class Runtime(Backend):
         self.pinned.release()
         self.cupy.get_default_pinned_memory_pool().free_all_blocks()
 
+    def before_backward(self) -> None:
+        """A backward pass begins: its stream waits for those of the forward pass."""
+        self.allocator.follow()
+
     def record_stream(self, raw: Any, stream: Any) -> None:
         """``stream`` works with ``raw``: its memory is not used again before that is done."""
         self.allocator.record(raw, stream)

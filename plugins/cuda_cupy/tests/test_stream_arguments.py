@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from numpy_stand_in import MACHINE
 
 import coredispatch as cd
 from coredispatch import nn
@@ -114,3 +115,38 @@ def test_threads_enter_and_leave_one_stream_by_themselves(stand_in):
         assert cd.cuda.current_stream() == side
     assert cd.cuda.current_stream() == cd.cuda.default_stream()
     assert found == [True] * 3
+
+
+def test_a_backward_pass_waits_for_the_streams_of_the_forward_pass(stand_in):
+    """As in PyTorch, where each step runs on the stream of the forward pass."""
+    MACHINE.delay()
+    w = cd.full((4,), 2.0, device="cuda", requires_grad=True)
+    x = cd.full((4,), 3.0, device="cuda")
+    for way in (lambda loss: loss.backward(), lambda loss: cd.autograd.grad(loss, w)[0]):
+        side, more = cd.cuda.Stream(), cd.cuda.Stream()
+        side.wait_stream(cd.cuda.current_stream())
+        w.grad = None
+        with side:
+            y = w * x
+        more.wait_stream(side)
+        with more:
+            loss = (y * w).sum()
+        MACHINE.syncs.clear()
+        found = way(loss)
+        assert not MACHINE.syncs
+        assert (w.grad if found is None else found).tolist() == [12] * 4
+
+
+def test_a_backward_pass_in_a_graph_waits_for_what_is_captured(stand_in):
+    MACHINE.delay()
+    w = cd.full((4,), 2.0, device="cuda", requires_grad=True)
+    with cd.cuda.Stream():
+        w * 2  # a stream that the graph knows nothing of
+    side, g = cd.cuda.Stream(), cd.cuda.CUDAGraph()
+    with cd.cuda.graph(g):
+        side.wait_stream(cd.cuda.current_stream())
+        with side:
+            loss = (w * w * w).sum()
+        (found,) = cd.autograd.grad(loss, w)
+    g.replay()
+    assert found.tolist() == [12] * 4
