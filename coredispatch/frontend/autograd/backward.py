@@ -14,6 +14,7 @@ from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.errors import AutogradError, DeviceError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -81,15 +82,23 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
     return result
 
 
+#: a snapshot of the table, and of its backends with queues the key's bit and what is to be called
+_queued: tuple[Any, list[tuple[int, Any]]] = (None, [])
+
+
 def _run(roots: list[Any], grads: list[Any], *rest: Any) -> Any:
     """:func:`run`, behind what the forward pass has put on any stream of the device."""
-    snapshot = TABLE.snapshot
-    for value in (*roots[:1], *grads[:1]):  # an edge is on no device, its gradient is
-        keys = value.keys if isinstance(value, TensorBase) else 0
-        for name, (backend, _) in snapshot.backends.items():
-            if snapshot.order.by_name[name].bit & keys:
-                backend.before_backward()
-                return run(roots, grads, *rest)
+    global _queued
+    if _queued[0] is not TABLE.snapshot:
+        snapshot, usual = TABLE.snapshot, Backend.before_backward
+        found = [(snapshot.order.by_name[n].bit, b) for n, (b, _) in snapshot.backends.items()]
+        found = [(k, b) for k, b in found if type(b).before_backward is not usual]
+        asked = [(k, b.before_backward) for k, b in found if b.device_count()]
+        _queued = snapshot, asked
+    for bit, call in _queued[1]:
+        # An edge is on no device, its gradient is.
+        if any(isinstance(x, TensorBase) and x.keys & bit for x in (*roots[:1], *grads[:1])):
+            call()
     return run(roots, grads, *rest)
 
 
