@@ -15,7 +15,6 @@ from coredispatch_cuda_cupy.cuda.eight_bits import plain
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.graphs import CapturedGraph, Pools
 from coredispatch_cuda_cupy.memory import Allocator
-from coredispatch_cuda_cupy.nccl_devices import Together
 from coredispatch_cuda_cupy.pinned import Pinned
 from coredispatch_cuda_cupy.streams import Streams
 
@@ -159,7 +158,10 @@ class Runtime(Backend):
         return int(nccl.get_version())
 
     @cached_property
-    def _together(self) -> Together:
+    def _together(self) -> Any:
+        # Which brings all of `distributed`, that few programs need.
+        from coredispatch_cuda_cupy.nccl_devices import Together
+
         return Together(self.cupy, self.allocator)
 
     def nccl_unique_id(self) -> bytes:

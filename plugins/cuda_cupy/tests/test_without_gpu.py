@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 import sys
 import types
 
@@ -181,3 +182,13 @@ def test_the_plugin_reports_why(monkeypatch):
         "devices": "no CUDA device: CuPy is not installed",
         "fix": "get it",
     }
+
+
+def test_the_plugin_does_not_bring_the_groups_of_processes():
+    """They are many modules, and few programs have groups."""
+    code = "import sys, coredispatch as cd; cd.plugins.discover(); cd.ones(2) + 1; " + (
+        "print('coredispatch_cuda_cupy' in sys.modules, "
+        "'coredispatch.frontend.distributed' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "False"]
