@@ -166,7 +166,7 @@ class Runtime(Backend):
 
     def nccl_unique_id(self) -> bytes:
         """NCCL's identifier of a communicator to come."""
-        return self._together.unique_id()
+        return bytes(self._together.unique_id())
 
     def nccl_rank(self, count: int, uid: bytes, rank: int) -> Any:
         """The communicator of one rank, on the current device."""
