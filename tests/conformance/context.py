@@ -109,10 +109,7 @@ def poison(tensor: Any) -> None:
 
 @contextmanager
 def _listening() -> Iterator[list[Any]]:
-    """The RuntimeWarnings of the block, with NumPy as it is when a user calls.
-
-    Filters belong to the process: in threads nothing is heard.
-    """
+    """The RuntimeWarnings of the block, with NumPy as a user calls it; in threads there are none."""
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
@@ -135,8 +132,7 @@ class Context:
         asserted: number of assertions made so far.
         margin: largest error over its bound, None while no values were compared.
         sample, expected, got: what was compared last, for the reproducer.
-        packed: by the number of an argument the packed data that it is made of, where its dense
-            form does not tell them, for the reproducer.
+        packed: by argument number, packed data that its dense form does not tell, for it, too.
         given: the one sample to judge, for a case that would draw its samples.
     """
 

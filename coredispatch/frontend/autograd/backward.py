@@ -86,20 +86,20 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
 _queued: tuple[Any, list[tuple[int, Any]]] = (None, [])
 
 
-def _run(roots: list[Any], grads: list[Any], *rest: Any) -> Any:
-    """:func:`run`, behind what the forward pass has put on any stream of the device."""
+def _wait_for_queues(roots: list[Any], grads: list[Any]) -> None:
+    """Let the pass run behind what the forward pass has put on any stream of the device."""
     global _queued
-    if _queued[0] is not TABLE.snapshot:
+    snapshot, asked = _queued
+    if snapshot is not TABLE.snapshot:
         snapshot, usual = TABLE.snapshot, Backend.before_backward
         found = [(snapshot.order.by_name[n].bit, b) for n, (b, _) in snapshot.backends.items()]
         found = [(k, b) for k, b in found if type(b).before_backward is not usual]
         asked = [(k, b.before_backward) for k, b in found if b.device_count()]
         _queued = snapshot, asked
-    for bit, call in _queued[1]:
+    for bit, call in asked:
         # An edge is on no device, its gradient is.
         if any(isinstance(x, TensorBase) and x.keys & bit for x in (*roots[:1], *grads[:1])):
             call()
-    return run(roots, grads, *rest)
 
 
 def _is_loss(value: Any) -> bool:
@@ -143,12 +143,14 @@ def backward(
         )
     keep = create_graph if retain_graph is None else retain_graph
     if grad_tensors is None and inputs is None and _is_loss(tensors):
-        _run([tensors], [None], keep, create_graph)
+        _wait_for_queues([tensors], [None])
+        run([tensors], [None], keep, create_graph)
         return
     roots = _sequence(tensors)
     grads = _root_grads(roots, grad_tensors)
     if inputs is None:
-        _run(roots, grads, keep, create_graph)
+        _wait_for_queues(roots, grads)
+        run(roots, grads, keep, create_graph)
         return
     checked = _checked_inputs(inputs)
     if not checked:
@@ -171,7 +173,8 @@ def backward(
             tensor.retain_grad()
             outputs.add((node.sequence, tensor._output_nr))
     exec_info = _exec_info(roots, outputs | {(number, 0) for number in leaves})
-    _run(roots, grads, keep, create_graph, outputs, exec_info | leaves)
+    _wait_for_queues(roots, grads)
+    run(roots, grads, keep, create_graph, outputs, exec_info | leaves)
 
 
 def grad(
@@ -274,7 +277,8 @@ def _capture(
 ) -> list[Any]:
     keys = [(gradient_node(tensor).sequence, tensor._output_nr) for tensor in tensors]
     capture = set(keys)
-    found = _run(roots, grads, keep, create, capture, _exec_info(roots, capture))
+    _wait_for_queues(roots, grads)
+    found = run(roots, grads, keep, create, capture, _exec_info(roots, capture))
     return [found.get(key) for key in keys]
 
 
