@@ -109,7 +109,7 @@ def poison(tensor: Any) -> None:
 
 @contextmanager
 def _listening() -> Iterator[list[Any]]:
-    """The RuntimeWarnings of the block, with NumPy as a user calls it; in threads there are none."""
+    """The RuntimeWarnings of the block, with NumPy as a user calls it; in threads none."""
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
