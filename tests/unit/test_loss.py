@@ -172,6 +172,15 @@ def test_binary_losses(reduction: str, weighted: bool) -> None:
     by_name("binary_cross_entropy_with_logits", [array(3, 4) * 20, positive(3, 4)], options)
 
 
+@pytest.mark.parametrize("wrong", [-0.5, 1.5, float("nan"), float("inf")])
+@pytest.mark.parametrize("argument", ["input", "target"])
+def test_binary_cross_entropy_takes_probabilities_only(wrong: float, argument: str) -> None:
+    given = {"input": cd.tensor([0.5, 0.5]), "target": cd.tensor([1.0, 0.0])}
+    given[argument] = cd.tensor([0.5, wrong])
+    with pytest.raises(RuntimeError, match=f"all elements of {argument} must be between 0 and 1"):
+        F.binary_cross_entropy(**given)
+
+
 def test_binary_cross_entropy_stays_finite() -> None:
     x = cd.tensor([0.0, 1.0], requires_grad=True)
     loss = F.binary_cross_entropy(x, cd.tensor([1.0, 0.0]))

@@ -368,7 +368,8 @@ def binary_cross_entropy(
     """``-(target * log(input) + (1 - target) * log(1 - input))`` of probabilities in ``[0, 1]``.
 
     ``target`` has the input's shape, ``weight`` broadcasts against it. Logarithms are not taken
-    below -100, so that the loss stays finite. Raises ``ShapeError`` where the shapes differ.
+    below -100, so that the loss stays finite. Raises ``ShapeError`` where the shapes differ, and
+    ``ArgumentError`` for what is no probability, NaN among them.
     """
     _same_shapes(input, target)
     _check_probabilities("input", input)
@@ -379,7 +380,9 @@ def binary_cross_entropy(
 
 
 def _check_probabilities(name: str, x: Tensor) -> None:
-    if x.numel() and x.device.type != "meta" and any_true((x < 0) | (x > 1)):
+    if not x.numel() or x.device.type == "meta":
+        return
+    if any_true(((x >= 0) & (x <= 1)).logical_not()):  # of NaN neither holds
         raise ArgumentError(
             f"all elements of {name} must be between 0 and 1",
             fix="use binary_cross_entropy_with_logits for logits"
