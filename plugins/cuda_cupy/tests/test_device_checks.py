@@ -81,8 +81,9 @@ def test_what_runs_on_a_stream_that_is_not_done_is_asked_about_again(
     stand_in: Any, reads: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cupy = stand_in.cupy
-    side = SimpleNamespace(ptr=-1, done=False, synchronize=lambda: None)
-    main = SimpleNamespace(ptr=-2, done=True, synchronize=lambda: None)
+    does = {"synchronize": lambda: None, "is_capturing": lambda: False}
+    side = SimpleNamespace(ptr=-1, done=False, **does)
+    main = SimpleNamespace(ptr=-2, done=True, **does)
     current = [side]
     monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: current[0])
     flag, number = checks.flag(cupy, "gather")
