@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["KEEPING", "REPEATING", "window"]
+__all__ = ["BEHIND", "KEEPING", "REPEATING", "window"]
 
 #: ways that keep the elements: gaps in every dimension; the dimensions in the opposite order in
 #: memory; the last, the first and all dimensions from the end; the rows of a wider array; the
@@ -27,6 +27,8 @@ KEEPING = (
     "swapped",
     "offset",
 )
+#: ways of lying beside each other, and behind how many others: any number, and one of pairs
+BEHIND = {"offset": 3, "behind pairs": 4}
 #: ways in which one element stands for several: in the last dimension, in the first, in all of
 #: them, and in windows that overlap
 REPEATING = ("expanded", "alike", "one", "overlapping")
@@ -36,9 +38,10 @@ def window(array: Any, way: str = "gaps") -> Any:
     """An array of this shape in another way; of ways that keep them, with the same elements."""
     if way in REPEATING:
         return _repeated(array, way)
-    if way == "offset":
-        held = np.resize(_fill(array), array.size + 3).astype(array.dtype)
-        return _filled(held[3:].reshape(array.shape), array)
+    if way in BEHIND:
+        others = BEHIND[way]
+        held = np.resize(_fill(array), array.size + others).astype(array.dtype)
+        return _filled(held[others:].reshape(array.shape), array)
     if array.ndim == 0:
         held = np.resize(array.reshape(-1), 5).copy()
         held[3] = array

@@ -17,7 +17,7 @@ from ..case import Case
 from ..context import Context, NotRun, elements, equal, has_values, snapshot, tensors_in
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import named
-from ..windows import KEEPING, REPEATING, window
+from ..windows import BEHIND, KEEPING, REPEATING, window
 from . import check
 from .values import arrays_of, choose_dtypes, in_domain, shapes_of
 
@@ -29,6 +29,8 @@ ALIKE, ALONE, APART = 30, 52, 6
 UNITS = 4
 #: ops that look at how the memory lies, which may begin anywhere
 BY_MEMORY = frozenset(("as_strided", "view", "view_as", "view_as_complex", "view_dtype"))
+#: of these, the ones that make one element of two, and may refuse to begin between them
+OF_PAIRS = frozenset(("view_as_complex",))
 
 #: ops whose indices may name one place several times
 REPEATABLE = frozenset(
@@ -142,7 +144,8 @@ def _rows(context: Context, small: list[Any]) -> Iterator[tuple[int, Ways]]:
     if not counts or not max(counts):
         return
     if context.op.name in BY_MEMORY:
-        ways: tuple[str, ...] = ("offset",)
+        pairs = context.op.name in OF_PAIRS
+        ways: tuple[str, ...] = ("behind pairs",) if pairs else tuple(BEHIND)
     elif in_domain(context.op, "uniform", "stride0"):
         ways = (*KEEPING, *REPEATING)
     else:
