@@ -220,3 +220,12 @@ def test_gelu_by_tanh_far_from_zero():
     (first,) = cd.autograd.grad(F.gelu(x, approximate="tanh").sum(), x, create_graph=True)
     (second,) = cd.autograd.grad(first.sum(), x)
     assert first.tolist() == [0.0, 0.0, 1.0] and second.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("grad", "size", "told"),
+    [(1, 1, "even size, got 1"), (0, 3, "got 3"), (1, 4, "give 2 elements")],
+)
+def test_the_gradient_of_glu_is_half_of_its_input(grad: int, size: int, told: str) -> None:
+    with pytest.raises(cd.ShapeError, match=f"(?s)glu_backward.*{told}"):
+        cd.ops.glu_backward(cd.zeros(2, grad), cd.zeros(2, size), 1)

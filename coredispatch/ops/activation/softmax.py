@@ -213,14 +213,20 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     arXiv:1612.08083).
     """
     dim = normalize_dim(dim, self.ndim)
-    n = self.shape[dim] if self.ndim else 1
+    n = _half(self, dim)
+    gate = logistic.sigmoid(wide(lazy.narrow(self, dim, n, n)))
+    return narrow(mul(wide(lazy.narrow(self, dim, 0, n)), gate), self)
+
+
+def _half(x: Tensor, dim: int) -> int:
+    """Half of the size of a dimension; ShapeError where that is odd."""
+    n = x.shape[dim] if x.ndim else 1
     if n % 2:
         raise ShapeError(
             f"glu needs an even size, got {n} in dimension {dim}",
             fix="use a dimension of even size",
         )
-    gate = logistic.sigmoid(wide(lazy.narrow(self, dim, n // 2, n // 2)))
-    return narrow(mul(wide(lazy.narrow(self, dim, 0, n // 2)), gate), self)
+    return n // 2
 
 
 @composite(
@@ -234,8 +240,18 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     namespace=(),
 )
 def glu_backward(grad: Tensor, self: Tensor, dim: int) -> Tensor:
-    """Gradient of :func:`glu`: of both halves, one behind the other."""
-    value, logits = lazy.chunk(wide(self), 2, dim)
+    """Gradient of :func:`glu`: of both halves, one behind the other.
+
+    Raises ``ShapeError`` for a dimension of odd size, and a ``grad`` that is not half of ``self``.
+    """
+    dim = normalize_dim(dim, self.ndim)
+    n = _half(self, dim)
+    if tuple(grad.shape) != (*self.shape[:dim], n, *self.shape[dim + 1 :]):
+        raise ShapeError(
+            f"a gradient of shape {tuple(grad.shape)} for an input of shape {tuple(self.shape)}",
+            fix=f"give {n} elements in dimension {dim}, and the input's sizes in the others",
+        )
+    value, logits = lazy.narrow(wide(self), dim, 0, n), lazy.narrow(wide(self), dim, n, n)
     gate = logistic.sigmoid(logits)
     passed = mul(wide(grad), gate)
     slope = mul(mul(passed, value), sub(1, gate))
