@@ -114,6 +114,19 @@ def test_what_needs_a_scaled_loss_first() -> None:
     assert [x.item() for x in scaler.scale(iter([cd.ones(())]))] == [65536]  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_outputs_are_scaled_as_pytorchs(name: str, shape: tuple[int, ...]) -> None:
+    """The usual first scale, 65536, is more than float16 holds; half of it is not."""
+    torch = pytest.importorskip("torch")
+    results = []
+    for lib in (cd, torch):
+        value = lib.ones(shape) / (1 if name == "int64" else 2)
+        scaled = lib.amp.GradScaler("cpu").scale(value.to(getattr(lib, name)))
+        results.append((str(scaled.dtype).rpartition(".")[2], scaled.tolist()))
+    assert results[0] == results[1]
+
+
 def test_it_is_pickled_between_steps() -> None:
     _, optimizer, scaler = _prepared()
     scaler.step(optimizer)

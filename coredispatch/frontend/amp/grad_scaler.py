@@ -106,7 +106,11 @@ class GradScaler:
     @overload
     def scale(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
     def scale(self, outputs: Any) -> Any:
-        """``outputs`` (a tensor or a list of them) times the scale."""
+        """``outputs`` (a tensor or a list of them) times the scale.
+
+        The product is made in float32 at least. It has the dtype of ``outputs``, but that a
+        0-dim float16 or bfloat16 tensor gives float32, as in PyTorch.
+        """
         if not self._enabled:
             return outputs
         if isinstance(outputs, (list, tuple)):
@@ -125,7 +129,11 @@ class GradScaler:
         scale = self._scale
         if isinstance(scale, Tensor) and scale.device != outputs.device:
             scale = scale.to(outputs.device, non_blocking=True)
-        return outputs * scale
+        if outputs.dtype not in (dtypes.float16, dtypes.bfloat16):
+            return outputs * scale
+        # The scale itself may be larger than float16 can hold, where the product is not.
+        scaled = outputs.to(dtypes.float32) * scale
+        return scaled.to(outputs.dtype) if outputs.ndim else scaled
 
     def _check_used(self, what: str) -> None:
         if not self._used:
