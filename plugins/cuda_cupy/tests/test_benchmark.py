@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import os
 import re
 import shutil
 import subprocess
@@ -121,3 +123,58 @@ def test_the_parts_of_make_gpu_end_within_ten_minutes() -> None:
         assert limit is not None, part
         limits.append(sum(map(int, limit.groups())))
     assert len(limits) == 3 and sum(limits) <= 600
+
+
+def test_tests_are_loaded_where_there_is_pytest_alone() -> None:
+    """A machine with a GPU may have no more; one file that needs more would end the collection."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    known = {file.stem for file in files} | sys.stdlib_module_names
+    known |= {"coredispatch", "coredispatch_cuda_cupy", "numpy", "ml_dtypes", "pytest"}
+    for file in files:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            others = {name.partition(".")[0] for name in names} - known
+            assert not others, f"{file.name}: write pytest.importorskip({others.pop()!r})"
+
+
+def test_packages_are_copied_where_none_can_be_built(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "install_copy.py"
+    if not script.exists():
+        pytest.skip("the script is not beside the tests")
+    subprocess.run([sys.executable, str(script), str(tmp_path / "gpu")], check=True)
+    program = (
+        "import coredispatch as cd, coredispatch.conformance as suite\n"
+        "print(cd.__file__, suite.__file__, cd.plugins['cuda_cupy'].status)\n"
+        "import coredispatch_cuda_cupy.cuda as kernels; print(kernels.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "gpu")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count(str(tmp_path / "gpu")) == 3 and "loaded" in done.stdout
+    for folder in ("coredispatch_cuda_cupy/cuda", "coredispatch/conformance/template"):
+        assert any((tmp_path / "gpu" / folder).iterdir())
+    assert not list((tmp_path / "gpu").rglob("*.so"))
+
+
+def test_cases_that_fail_keep_no_level_from_running(tmp_path: Path) -> None:
+    """The recipe with a program in Python's place that ends as the suite does."""
+    makefile = FOLDER.parent / "Makefile"
+    if not makefile.exists() or shutil.which("make") is None:
+        pytest.skip("there is no Makefile, or no make")
+    program = tmp_path / "python"
+    levels = {}
+    for code in (1, 2):
+        program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls{code}\nexit {code}\n')
+        program.chmod(0o755)
+        arguments = (f"PYTHON={program}", f"GPU_REPORT={tmp_path}")
+        command = ["make", "--no-print-directory", "gpu-conformance", *arguments]
+        done = subprocess.run(command, cwd=makefile.parent, capture_output=True, text=True)
+        assert done.returncode != 0
+        levels[code] = (tmp_path / f"calls{code}").read_text().count("--level")
+    assert levels == {1: 3, 2: 1}  # no device: the next level has none either

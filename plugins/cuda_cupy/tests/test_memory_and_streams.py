@@ -9,12 +9,9 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy_stand_in import MACHINE, make_cupy
+from numpy_stand_in import MACHINE
 
 import coredispatch as cd
-from coredispatch_cuda_cupy.memory import Allocator
 
 MIB = 1 << 20
 
@@ -118,45 +115,6 @@ def test_each_thread_has_a_current_stream_of_its_own(late):
         thread.join()
         assert cd.cuda.current_stream() == side
     assert seen == [cd.cuda.default_stream()]
-
-
-PROGRAMS = st.lists(
-    st.tuples(st.sampled_from(["make", "use", "drop", "switch", "join"]), st.integers(0, 3)),
-    max_size=30,
-)
-
-
-@settings(max_examples=60)
-@given(PROGRAMS)
-def test_programs_that_wait_where_they_must_compute_what_one_stream_computes(program):
-    """Streams wait for each other before they read; blocks are freed at any time."""
-    cupy, _ = make_cupy(1, "14.2.0")
-    allocator = Allocator(cupy, cupy.get_default_memory_pool(), 1)
-    cupy.cuda.set_allocator(allocator.malloc)
-    MACHINE.delay()
-    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
-    streams.append(cupy.cuda.Stream.null)
-    current, arrays, results = streams[-1], [], []
-    for step, n in program:
-        with current:
-            allocator.noticed(current, 0)
-            if step == "make":
-                arrays.append((cupy.full(4, float(n)), current, float(n)))
-            elif step == "use" and arrays:
-                x, home, value = arrays[n % len(arrays)]
-                current.wait_event(home.record())
-                results.append((x + 1, current, value + 1))
-            elif step == "drop" and arrays:
-                del arrays[n % len(arrays)]
-            elif step == "join":
-                current.synchronize()
-        x = None
-        if step == "switch":
-            current = streams[n]
-    for stream in reversed(streams):
-        stream.synchronize()
-    for array, _, value in results + arrays:
-        assert array.get().tolist() == [value] * 4
 
 
 # -- counts ------------------------------------------------------------------------------------
