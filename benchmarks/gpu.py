@@ -3,10 +3,11 @@
     python benchmarks/gpu.py [--only matmul,GPT] [--seconds 120] [--json FILE]
     python benchmarks/gpu.py --rehearse
 
-Each call runs in both libraries in turn; what is printed are medians in microseconds, their ratio,
-and the ratio that is aimed at. Training steps are measured under autocast to bfloat16, eager and as
-a captured CUDA graph, of the step as it is and of the compiled one (ours alone: PyTorch's side is
-eager), with the peak of memory of both.
+Each call runs in both libraries in turn, under the same settings; what is printed are medians in
+microseconds, their ratio, and the ratio that is aimed at. Training steps are measured under
+autocast to bfloat16, eager and as a captured CUDA graph, of the step as it is and of the compiled
+one (ours alone: PyTorch's side is eager), with the peak of memory of both, of which ours shall not
+be the larger. At the end stand the lines that miss their aim, and those that were not measured.
 ``--seconds`` is about how long all of it may take.
 
 Without a GPU nothing is measured, and that is what is printed. ``--rehearse`` runs all of it small
@@ -16,6 +17,7 @@ on the CPU in both libraries and compares results: it proves that the benchmark 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -46,6 +48,23 @@ class Row:
     def ratio(self) -> float:
         """Ours by theirs."""
         return self.ours / self.theirs
+
+    @property
+    def misses(self) -> str:
+        """What is above its aim, in words; nothing where all is within it."""
+        words = ["above"] if self.ratio > self.limit else []
+        if self.peak_ours is not None and self.peak_theirs is not None:
+            words += ["peak above"] if self.peak_ours > self.peak_theirs else []
+        return ", ".join(words)
+
+
+def same_settings(*libs: Any) -> None:
+    """What PyTorch starts with, in both: TF32 for convolutions alone, no plan chosen by time."""
+    for lib in libs:
+        lib.backends.cuda.matmul.allow_tf32 = False
+        lib.backends.cudnn.allow_tf32 = True
+        lib.backends.cudnn.benchmark = False
+        lib.backends.cudnn.deterministic = False
 
 
 def libraries() -> tuple[Any, Any] | None:
@@ -103,6 +122,7 @@ def _pair(
 
 
 def _clear(*libs: Any) -> None:
+    gc.collect()  # a network of the line before would be counted in this one's peak
     for lib in libs:
         lib.cuda.synchronize()
         lib.cuda.empty_cache()
@@ -112,13 +132,17 @@ def _clear(*libs: Any) -> None:
 # ---- training steps ----------------------------------------------------------------------------
 
 
-def step_of(training: Training, lib: Any, module: Any, device: str, scale: int) -> Any:
-    """One training step of ``module``; it returns the loss."""
+def step_of(
+    training: Training, lib: Any, module: Any, device: str, scale: int, capturable: bool = False
+) -> Any:
+    """One training step of ``module``; it returns the loss.
+
+    ``capturable`` is for graphs. Eager steps are as users write them: it would only cost time.
+    """
     arrays = training.data(np.random.default_rng(0), scale)
     data, target = (lib.from_numpy(array).to(device) for array in arrays)
     module = module.to(device)
-    capturable = {"capturable": True} if device == "cuda" else {}
-    optimizer = lib.optim.AdamW(module.parameters(), lr=1e-4, **capturable)
+    optimizer = lib.optim.AdamW(module.parameters(), lr=1e-4, capturable=capturable)
 
     def step() -> Any:
         optimizer.zero_grad(set_to_none=True)
@@ -133,7 +157,7 @@ def step_of(training: Training, lib: Any, module: Any, device: str, scale: int) 
 
 
 def steps_of(training: Training, ours: Any, theirs: Any, device: str, scale: int) -> Any:
-    """The step in both libraries, from the same weights."""
+    """The step in both libraries, from the same weights; and one of ours that can be captured."""
     theirs.manual_seed(0)
     reference, module = training.module(theirs, scale), training.module(ours, scale)
     state = {name: ours.from_numpy(t.numpy().copy()) for name, t in reference.state_dict().items()}
@@ -141,6 +165,7 @@ def steps_of(training: Training, ours: Any, theirs: Any, device: str, scale: int
     return (
         step_of(training, ours, module, device, scale),
         step_of(training, theirs, reference, device, scale),
+        lambda: step_of(training, ours, module, device, scale, capturable=True),
     )
 
 
@@ -171,13 +196,13 @@ def _measured_training(
     training: Training, ours: Any, theirs: Any, seconds: float, scale: int
 ) -> list[Row]:
     _clear(ours, theirs)
-    steps = steps_of(training, ours, theirs, "cuda", scale)
-    times = _pair(ours, theirs, steps, seconds)
+    *steps, capturable = steps_of(training, ours, theirs, "cuda", scale)
+    times = _pair(ours, theirs, (steps[0], steps[1]), seconds)
     peaks = [lib.cuda.max_memory_allocated() / 2**20 for lib in (ours, theirs)]
     eager = Row("training bf16", training.name, *times, 1.0, *peaks)
-    rows = [eager]
+    rows, step = [eager], capturable()
     for how, make in (("as a graph", _captured), ("compiled as a graph", _compiled)):
-        times = _pair(ours, theirs, (make(ours, steps[0]), steps[1]), seconds)
+        times = _pair(ours, theirs, (make(ours, step), steps[1]), seconds)
         rows.append(Row("training bf16", f"{training.name} {how}", *times, 0.9))
     return rows
 
@@ -191,8 +216,12 @@ def measured(
     theirs: Any,
     scale: int = 1,
     done: Callable[[list[Row]], None] = lambda rows: None,
+    missing: list[str] | None = None,
 ) -> list[Row]:
-    """All rows, which ``done`` sees one by one; what fails is printed and left out."""
+    """All rows, which ``done`` sees one by one; what fails is printed and left out.
+
+    ``missing`` is filled with the names of what is not measured, at any time until now.
+    """
     chosen = [word.lower() for word in options.only.split(",")] if options.only else [""]
     works: list[tuple[str, Callable[[float], list[Row]]]] = []
     for case in kernels():
@@ -201,6 +230,8 @@ def measured(
         works.append((f"training {training.name}", _two(training, ours, theirs, scale)))
     works = [work for work in works if any(word in work[0].lower() for word in chosen)]
     rows: list[Row] = []
+    missing = [] if missing is None else missing
+    missing += [name for name, _ in works]
     for name, run in works:
         try:
             found = run(options.seconds / max(len(works), 1) / 2)
@@ -208,6 +239,7 @@ def measured(
             print(f"{name}: failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             continue
         rows += found
+        missing.remove(name)
         done(found)
     return rows
 
@@ -234,7 +266,7 @@ def print_head() -> None:
 def print_rows(rows: list[Row]) -> None:
     """A line for each row: times, ratio, aim, and peaks where they were taken."""
     for row in rows:
-        over = "" if row.ratio <= row.limit else "  above"
+        over = f"  {row.misses}" if row.misses else ""
         peaks = ""
         if row.peak_ours is not None and row.peak_theirs is not None:
             peaks = f"  {row.peak_ours:.0f}/{row.peak_theirs:.0f}"
@@ -244,6 +276,15 @@ def print_rows(rows: list[Row]) -> None:
             f"{peaks}{over}",
             flush=True,
         )
+
+
+def print_verdict(rows: list[Row], missing: list[str]) -> None:
+    """How many lines are within their aims, which are not, and which were not measured."""
+    above = [f"{row.group}: {row.name} ({row.misses})" for row in rows if row.misses]
+    print(f"within their aims: {len(rows) - len(above)} of {len(rows)} lines measured")
+    for title, names in (("not within", above), ("not measured", missing)):
+        if names:
+            print(f"{title}: {'; '.join(names)}")
 
 
 # ---- the rehearsal -----------------------------------------------------------------------------
@@ -257,7 +298,7 @@ def rehearse(ours: Any, theirs: Any) -> list[str]:
         if not _same(*found):
             different.append(f"{case.group} {case.name}")
     for training in trainings():
-        steps = steps_of(training, ours, theirs, "cpu", 0)
+        steps = steps_of(training, ours, theirs, "cpu", 0)[:2]
         if not all(_same(*(step() for step in steps)) for _ in range(3)):
             different.append(training.name)
     return different
@@ -269,7 +310,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def main() -> int:
-    """Measure, or rehearse; 0 where that was possible."""
+    """Measure, or rehearse; 0 where all of it was measured, or agrees."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="words, one of which a line's name must have")
     parser.add_argument("--seconds", type=float, default=120.0, help="about how long to measure")
@@ -293,8 +334,11 @@ def main() -> int:
         return 1
     print(f"{ours.cuda.get_device_name()}, coredispatch {ours.__version__}, PyTorch "
           f"{theirs.__version__}")  # fmt: skip
+    same_settings(ours, theirs)
+    print("both: TF32 for convolutions alone, cudnn.benchmark off, contiguous images")
     print_head()
     rows: list[Row] = []
+    missing: list[str] = []
 
     def done(found: list[Row]) -> None:  # whoever is stopped has what was measured until then
         print_rows(found)
@@ -303,8 +347,12 @@ def main() -> int:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump([asdict(row) | {"ratio": row.ratio} for row in rows], file, indent=1)
 
-    measured(options, ours, theirs, done=done)
-    return 0
+    try:
+        measured(options, ours, theirs, done=done, missing=missing)
+    except KeyboardInterrupt:
+        print("stopped: the time is over")
+    print_verdict(rows, missing)
+    return int(bool(missing))
 
 
 if __name__ == "__main__":

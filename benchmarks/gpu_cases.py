@@ -115,6 +115,31 @@ def _clip(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     return lambda: lib.nn.utils.clip_grad_norm_(parameters, 1e9)
 
 
+def _embedding(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    """The gradient of a table's rows, each taken several times."""
+    words, width, count = (50257, 768, 8192) if scale else (5, 4, 8)
+    table = _normal(lib, device, words, width).requires_grad_()
+    index = lib.from_numpy(np.random.default_rng(1).integers(0, words, count)).to(device)
+    embed = lib.nn.functional.embedding
+    return lambda: lib.autograd.grad(embed(index, table).sum(), table)[0]
+
+
+def _dropout(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+    x = _normal(lib, device, *((4096, 4096) if scale else (8, 8)))
+    part = 0.1 if scale else 0.0  # a rehearsal compares results
+    return lambda: lib.nn.functional.dropout(x, part, training=True)
+
+
+def _images_by(function: Callable[[Any, Any], Any]) -> Make:
+    """``function(lib, x)`` of images."""
+
+    def make(lib: Any, device: str, scale: int) -> Callable[[], Any]:
+        x = _normal(lib, device, *((32, 64, 56, 56) if scale else (2, 3, 6, 6)))
+        return lambda: function(lib, x)
+
+    return make
+
+
 def _rows(lib: Any, device: str, scale: int) -> Callable[[], Any]:
     count, width = (65536, 64) if scale else (6, 4)
     x = _normal(lib, device, count, width)
@@ -164,12 +189,21 @@ def _convolution(backward: bool) -> Make:
 
 
 def kernels() -> list[Case]:
-    """Small calls, kernels of 2^24 elements, products, attention and convolutions."""
+    """Small calls, kernels from 2^20 elements, products, attention and convolutions."""
     small, large = "small calls", "from 1e6 elements"
     size = 4096
 
     def norm(lib: Any, x: Any) -> Any:
         return lib.nn.functional.layer_norm(x, (x.shape[-1],))
+
+    def rms(lib: Any, x: Any) -> Any:
+        return lib.nn.functional.rms_norm(x, (x.shape[-1],))
+
+    def batch_norm(lib: Any, x: Any) -> Any:
+        return lib.nn.functional.batch_norm(x, None, None, training=True)
+
+    def pool(lib: Any, x: Any) -> Any:
+        return lib.nn.functional.max_pool2d(x, 3, 2, 1)
 
     return [
         Case(small, "add", 1.5, _binary(lambda lib, x, y: x + y, 64, 64)),
@@ -177,6 +211,10 @@ def kernels() -> list[Case]:
         Case(small, "sum", 1.5, _unary(lambda lib, x: x.sum(), 64, 64)),
         Case(small, "matmul", 1.5, _binary(lambda lib, x, y: x @ y, 64, 64)),
         Case(small, "softmax", 1.5, _unary(lambda lib, x: x.softmax(-1), 64, 64)),
+        Case(large, "add of 2^20", 1.05, _binary(lambda lib, x, y: x + y, 1024, 1024)),
+        Case(large, "exp of 2^20", 1.05, _unary(lambda lib, x: x.exp(), 1024, 1024)),
+        Case(large, "sum of 2^20", 1.05, _unary(lambda lib, x: x.sum(), 1024, 1024)),
+        Case(large, "softmax of 2^20", 1.05, _unary(lambda lib, x: x.softmax(-1), 1024, 1024)),
         Case(large, "add", 1.05, _binary(lambda lib, x, y: x + y, size, size)),
         Case(large, "exp", 1.05, _unary(lambda lib, x: x.exp(), size, size)),
         Case(
@@ -189,6 +227,11 @@ def kernels() -> list[Case]:
         Case(large, "sum of rows", 1.05, _unary(lambda lib, x: x.sum(-1), size, size)),
         Case(large, "softmax", 1.05, _unary(lambda lib, x: x.softmax(-1), size, size)),
         Case(large, "layer_norm", 1.05, _unary(norm, size, size)),
+        Case(large, "rms_norm", 1.05, _unary(rms, size, size)),
+        Case(large, "batch_norm", 1.05, _images_by(batch_norm)),
+        Case(large, "max_pool2d", 1.05, _images_by(pool)),
+        Case(large, "dropout", 1.05, _dropout),
+        Case(large, "gradient of embedding", 1.05, _embedding),
         Case(large, "cumsum", 1.05, _unary(lambda lib, x: x.cumsum(-1), size, 1024)),
         Case(large, "sort", 1.05, _unary(lambda lib, x: x.sort(-1)[0], 1024, 1024)),
         Case(large, "sort of one row", 1.05, _unary(lambda lib, x: x.sort(-1)[0], 1, 1 << 20)),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,7 +39,9 @@ def test_cases_are_measured_and_printed(gpu, stand_in, on_host, monkeypatch, cap
     monkeypatch.setattr(cd.cuda.graph, "default_capture_stream", None)
     monkeypatch.setattr(gpu, "_SAMPLES", 1)
     options = argparse.Namespace(only="matmul,MLP", seconds=0.0)
-    rows = gpu.measured(options, cd, cd, scale=0)
+    missing = []
+    rows = gpu.measured(options, cd, cd, scale=0, missing=missing)
+    assert missing == []
     assert capsys.readouterr().err == ""
     assert [row.group for row in rows].count("training bf16") == 3
     assert {row.group for row in rows} == {"small calls", "matmul", "training bf16"}
@@ -60,9 +64,68 @@ def test_what_fails_is_named_and_the_rest_is_measured(gpu, stand_in, monkeypatch
     cases = [gpu.Case("small calls", "broken", 1.0, broken), case]
     monkeypatch.setattr(gpu, "kernels", lambda: cases)
     monkeypatch.setattr(gpu, "trainings", list)
-    rows = gpu.measured(argparse.Namespace(only="", seconds=0.0), cd, cd, scale=0)
+    options, missing = argparse.Namespace(only="", seconds=0.0), []
+    rows = gpu.measured(options, cd, cd, scale=0, missing=missing)
+    assert missing == ["small calls broken"]
     assert [row.name for row in rows] == [case.name]
     assert "small calls broken: failed: MemoryError: too large" in capsys.readouterr().err
+
+
+def test_the_verdict_names_what_misses_its_aim_and_what_was_not_measured(gpu, capsys):
+    rows = [
+        gpu.Row("matmul", "slow", 2.0, 1.0, 1.03),
+        gpu.Row("training bf16", "large", 1.0, 1.0, 1.0, 3.0, 2.0),
+        gpu.Row("training bf16", "good", 1.0, 1.0, 1.0, 2.0, 2.0),
+    ]
+    gpu.print_verdict(rows, ["attention causal bf16"])
+    assert capsys.readouterr().out == (
+        "within their aims: 1 of 3 lines measured\n"
+        "not within: matmul: slow (above); training bf16: large (peak above)\n"
+        "not measured: attention causal bf16\n"
+    )
+
+
+def test_what_is_stopped_says_what_it_has(gpu, monkeypatch, capsys, tmp_path):
+    """SIGINT, which `make gpu-bench` sends when the time is over, after the first line."""
+    lib = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(is_available=lambda: True, get_device_name=lambda: "none"),
+        __version__="0",
+    )
+
+    def measured(options, ours, theirs, done, missing):
+        missing += ["attention causal bf16"]
+        done([gpu.Row("matmul", "first", 1.0, 1.0, 1.03)])
+        raise KeyboardInterrupt
+
+    file = tmp_path / "rows.json"
+    monkeypatch.setattr(gpu, "missing_device", lambda: None)
+    monkeypatch.setattr(gpu, "libraries", lambda: (lib, lib))
+    monkeypatch.setattr(gpu, "same_settings", lambda *libs: None)
+    monkeypatch.setattr(gpu, "measured", measured)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--json", str(file)])
+    assert gpu.main() == 1
+    assert "stopped: the time is over\nwithin their aims: 1 of 1" in capsys.readouterr().out
+    assert json.loads(file.read_text())[0]["name"] == "first"
+
+
+def test_both_libraries_are_measured_under_the_same_settings(gpu):
+    if find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    program = (
+        "import gpu, torch, coredispatch as cd\n"
+        "seen = []\n"
+        "for change in (lambda *libs: None, gpu.same_settings):\n"
+        "    change(cd, torch)\n"
+        "    for lib in (cd, torch):\n"
+        "        cudnn = lib.backends.cudnn\n"
+        "        seen.append((lib.backends.cuda.matmul.allow_tf32, cudnn.allow_tf32,\n"
+        "                     cudnn.benchmark, cudnn.deterministic))\n"
+        "assert seen == [(False, True, False, False)] * 4, seen\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_device_it_says_so_and_measures_nothing(gpu, monkeypatch, capsys):
