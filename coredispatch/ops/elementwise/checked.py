@@ -43,6 +43,13 @@ def _class(found: Any, low: Any, high: Any) -> Exception:
     )
 
 
+def _class_number(found: Any, low: Any, high: Any) -> Exception:
+    return DimError(
+        f"class {found} is out of range for {high + 1} classes",
+        fix=f"use classes from 0 to {high}",
+    )
+
+
 def _listed_class(found: Any, low: Any, high: Any) -> Exception:
     return DimError(
         f"target {found} is out of bounds for {high + 1} classes",
@@ -117,6 +124,7 @@ def _unpooled(found: Any, low: Any, high: Any) -> Exception:
 _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "index": _index,
     "class": _class,
+    "class number": _class_number,
     "listed class": _listed_class,
     "mask": _mask,
     "variance": _variance,

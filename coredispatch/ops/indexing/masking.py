@@ -258,15 +258,17 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         )
     if num_classes != -1:
         as_size(num_classes, "num_classes")
-    if tensor.numel() and not (tensor.is_meta and num_classes > 0):
+    if num_classes > 0:
+        tensor = lazy.checked(tensor, tensor, 0, num_classes - 1, "class number")
+    elif tensor.numel():  # the number of classes is a size, which is read
         low, high = int(least(tensor)), int(greatest(tensor))
-        if low < 0 or 0 <= num_classes <= high:
+        if low < 0 or num_classes == 0:
             wrong = low if low < 0 else high
             raise DimError(
                 f"class {wrong} is out of range for {num_classes} classes",
                 fix="use classes from 0 to num_classes - 1",
             )
-        num_classes = high + 1 if num_classes < 0 else num_classes
+        num_classes = high + 1
     elif num_classes < 1:
         raise ArgumentError("num_classes of an empty tensor must be given", fix="give num_classes")
     classes = lazy.arange(num_classes, device=tensor.device)

@@ -27,6 +27,7 @@ __all__ = [
     "DIVISOR",
     "INDEX",
     "NAN",
+    "NUMBER",
     "PROBABILITY",
     "ROW",
     "finish",
@@ -57,6 +58,11 @@ def _no_class(op: str, value: int, low: int, high: int) -> Exception:
     return DimError(f"{op}: target {value} is out of bounds for {high + 1} classes", fix=fix)
 
 
+def _no_class_number(op: str, value: int, low: int, high: int) -> Exception:
+    fix = f"use classes from 0 to {high}"
+    return DimError(f"class {value} is out of range for {high + 1} classes", fix=fix)
+
+
 def _no_probability(op: str, bits: int, low: int, which: int) -> Exception:
     (value,) = struct.unpack("<d", struct.pack("<q", bits))
     name = ("input", "target")[which]
@@ -84,7 +90,7 @@ def _nan(op: str, value: int, low: int, high: int) -> Exception:
 
 
 #: kinds of problems, as the kernels write them
-INDEX, ROW, CLASS, PROBABILITY, DIVISOR, NAN = 1, 2, 3, 4, 5, 6
+INDEX, ROW, CLASS, PROBABILITY, DIVISOR, NAN, NUMBER = 1, 2, 3, 4, 5, 6, 7
 _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     INDEX: _out_of_bounds,
     ROW: _no_row,
@@ -92,6 +98,7 @@ _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     PROBABILITY: _no_probability,
     DIVISOR: _division,
     NAN: _nan,
+    NUMBER: _no_class_number,
 }
 
 

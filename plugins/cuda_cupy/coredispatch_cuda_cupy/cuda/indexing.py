@@ -278,7 +278,12 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
 
 def _checked(cupy: Any, checking: Family) -> Callable[..., Any]:
     """The kernel of ``checked``, for rules about integers that devices are asked often."""
-    kinds = {"index": checks.INDEX, "class": checks.CLASS, "nan": checks.NAN}
+    kinds = {
+        "index": checks.INDEX,
+        "class": checks.CLASS,
+        "class number": checks.NUMBER,
+        "nan": checks.NAN,
+    }
 
     def checked(self: Any, by: Any, low: Any, high: Any, rule: str) -> Any:
         if rule not in kinds or not is_index(by) or None in (low, high):
