@@ -360,20 +360,17 @@ def _local(context: Context, sample: Any, call: RecordedCall, gradients: list[An
     at = tuple(int(i) for i in np.unravel_index(wanted.size // 2, wanted.shape))
     others = np.ones(wanted.shape, np.bool_)
     others[at] = False
-    local = {}
+    local, alone = {}, []
     for place in places:
         array = sample.args[place]
         if array.shape != wanted.shape:
             continue
-        spoilt = np.array(array)
-        spoilt[at] = np.nan
-        other = _replaced(sample, place, spoilt)
-        try:
-            found = np.asarray(Reference(context.op, other)())
-        except (ValueError, TypeError):
-            continue
-        if found.shape == wanted.shape and np.array_equal(found[others], wanted[others]):
+        other = _replaced(sample, place, np.where(others, array, np.nan))
+        if _keeps(context, other, wanted, others):
             local[place] = other
+            rest = _replaced(sample, place, np.where(others, np.nan, array))
+            if _keeps(context, rest, wanted, ~others):  # nor does another reach this result
+                alone.append(place)
     spoilt_incoming = np.array(call.incoming()[0])
     spoilt_incoming[at] = np.nan
     calls = [
@@ -381,19 +378,30 @@ def _local(context: Context, sample: Any, call: RecordedCall, gradients: list[An
             f"element {at} of argument {place}",
             RecordedCall(context, context.placed(other)),
             call.incoming(),
+            [*local],
         )
         for place, other in local.items()
     ]
-    calls.append((f"the incoming gradient of element {at}", call, [spoilt_incoming]))
-    for what, recorded, given in calls if local else ():
+    if alone:
+        calls.append((f"the incoming gradient of element {at}", call, [spoilt_incoming], alone))
+    for what, recorded, given, judged in calls:
         now = recorded.gradients(given)
-        for place in local:
+        for place in judged:
             number = places.index(place)
             n, w = now[number], gradients[number]
             off = _off(n[others], w[others], 1e-9 * (1 + np.abs(w[others])))
             context.expect(
                 off <= 1, f"the gradient of argument {number} at other elements reads {what}"
             )
+
+
+def _keeps(context: Context, sample: Any, wanted: Any, where: Any) -> bool:
+    """Whether the reference gives of a sample what is wanted there."""
+    try:
+        found = np.asarray(Reference(context.op, sample)())
+    except (ValueError, TypeError):
+        return False
+    return found.shape == wanted.shape and np.array_equal(found[where], wanted[where])
 
 
 def _floating(sample: Any) -> list[int]:
