@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from coredispatch._warnings import warn
@@ -245,12 +246,6 @@ def _warn_of_pinning(loader: DataLoader[Any]) -> None:
         )
 
 
-def _on_device(index: int) -> Callable[[], None]:
-    """Makes a new thread's device the one of the thread that started it."""
-    # Elsewhere page-locking would set up a context on a device that nobody uses.
-    return lambda: accelerator.set_device_index(index)
-
-
 def _check_streaming(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
     for name, value in (
         ("shuffle", shuffle),
@@ -308,10 +303,13 @@ class _WorkerIterator(_BaseDataLoaderIter):
             )
             for worker in range(loader.num_workers)
         ]
-        prepare, begin = None, lambda: None
+        receiving: dict[str, Any] = {}
         if loader.pin_memory and can_pin():
-            prepare, begin = pin_memory, _on_device(accelerator.current_device_index())
-        self.pool = WorkerPool(setups, loader.multiprocessing_context, prepare, begin)
+            # The thread's own device would be the first: page-locking would set up a context there.
+            index = accelerator.current_device_index()
+            begin = partial(accelerator.set_device_index, index)
+            receiving = {"prepare": pin_memory, "begin": begin}
+        self.pool = WorkerPool(setups, loader.multiprocessing_context, **receiving)
         self.restart()
 
     def restart(self) -> None:
