@@ -177,7 +177,7 @@ GPU_PLUGIN ?= cuda_cupy
 gpu-install:
 	rm -rf build/gpu
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation \
-	    --target build/gpu . ./plugins/cuda_cupy || { \
+	    --target build/gpu . ./plugins/cuda_cupy ./plugins/sparse ./plugins/quant || { \
 	        echo "pip builds no packages here (for that: setuptools from 70.1, or with wheel): they are" \
 	            "copied, and the hot modules stay interpreted"; \
 	        $(PYTHON) plugins/cuda_cupy/install_copy.py build/gpu; }

@@ -1,4 +1,4 @@
-"""coredispatch and this plugin in a folder, without pip, setuptools or a compiler.
+"""coredispatch, this plugin and those it has rows for, in a folder, without pip or a compiler.
 
     python plugins/cuda_cupy/install_copy.py build/gpu
 
@@ -55,10 +55,10 @@ def main(folder: Path) -> None:
     assert found is not None
     suite = ROOT / "tests" / "conformance"
     core = {"coredispatch": ROOT / "coredispatch", "coredispatch.conformance": suite}
-    plugin = Path(__file__).resolve().parent
-    ours = {"coredispatch_cuda_cupy": plugin / "coredispatch_cuda_cupy"}
     install(folder, ROOT, core, found.group(1))
-    install(folder, plugin, ours, found.group(1))
+    for name in ("cuda_cupy", "sparse", "quant"):
+        plugin, package = ROOT / "plugins" / name, f"coredispatch_{name}"
+        install(folder, plugin, {package: plugin / package}, found.group(1))
 
 
 if __name__ == "__main__":

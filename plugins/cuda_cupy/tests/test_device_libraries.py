@@ -1,4 +1,4 @@
-"""cuBLASLt and cuDNN on a real GPU, beside float64 on the CPU; skipped where there is none.
+"""cuBLASLt, cuDNN and cuSPARSE on a real GPU, beside the CPU; skipped where there is none.
 
 Stand-ins check the arguments in other tests. Here it is seen whether the libraries take them, and
 what they give. A test says so when the library is not found: what is computed then is CuPy's.
@@ -167,3 +167,43 @@ def test_batch_norm(cuda: str, cudnn: int, dtype: Any) -> None:
         return ops.batch_norm_train(x, w, b, 1e-3)
 
     agrees(cuda, program, x, w, b)
+
+
+# cuSPARSE takes the first two, the last is left to core operators.
+@pytest.mark.parametrize("dtype", [cd.float32, cd.complex64, cd.float16], ids=str)
+def test_sparse_matrices(cuda: str, dtype: Any) -> None:
+    pytest.importorskip("coredispatch_sparse")
+
+    def thin(*shape: int) -> Any:
+        return cd.where(cd.rand(shape) < 0.2, cd.randn(shape), 0.0).to(dtype)
+
+    a, b, factor = thin(70, 130), thin(70, 130), cd.randn(130, 9).to(dtype)
+
+    def program(a: Any, b: Any, factor: Any) -> Any:
+        one, other = a.to_sparse_csr(), b.to_sparse()
+        parts = one.crow_indices(), one.col_indices(), one.values()
+        again = cd.sparse_csr_tensor(*parts, size=one.shape)
+        assert one.device.type == again.device.type == factor.device.type
+        total = one + other
+        return (
+            again.to_dense(),
+            total.to_dense(),
+            one @ factor,
+            factor.mT @ total.mT,
+            one.mT.to_dense(),
+        )
+
+    for found, wanted in zip(
+        program(*(x.to(cuda) for x in (a, b, factor))), program(a, b, factor), strict=True
+    ):
+        cd.testing.assert_close(found.cpu(), wanted, **close(dtype, 10.0))
+
+
+def test_quantized_tensors(cuda: str) -> None:
+    pytest.importorskip("coredispatch_quant")
+    from test_quantized_rows import activations, quant, same, weights
+
+    x, w, bias = activations(quant.quint8, 2, 3, 64), weights(True, 9, 64), cd.randn(9)
+    same(lambda x, w, b: quant.quantized_linear(x, w, b, 0.1, 7, relu=True), x, w, bias)
+    image, filters = activations(quant.quint8, 2, 4, 6, 5), weights(True, 8, 4, 3, 3)
+    same(lambda x, w: quant.quantized_conv2d(x, w, None, 0.2, 90, 2, 1), image, filters)

@@ -1,13 +1,15 @@
-"""The rows that serve sparse tensors on every backend that has none of its own.
+"""What serves sparse tensors on every backend that has no rows of its own, and makes them there.
 
-They are made of core operators over the three arrays, so that they run wherever the tensor was
-moved to. As the kernels for the CPU, they never build the dense form of an operand.
+It is made of core operators over the three arrays, so that it runs wherever they are. As the
+kernels for the CPU, it never builds the dense form of an operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from coredispatch.plugin import (
     DType,
@@ -18,12 +20,12 @@ from coredispatch.plugin import (
     promote_types,
     to_raw,
 )
-from coredispatch_sparse.csr import CSR, Pattern
+from coredispatch_sparse.csr import CSR, Pattern, size_of
 
 if TYPE_CHECKING:
     from coredispatch.plugin import Tensor
 
-__all__ = ["ANYWHERE"]
+__all__ = ["ANYWHERE", "assemble", "from_dense"]
 
 
 def sparse(tensor: Any) -> bool:
@@ -81,6 +83,38 @@ def refused(op: str, *operands: Any) -> MissingKernel:
     )
 
 
+# ---- making them ------------------------------------------------------------------------------
+
+
+def made(pattern: Pattern, values: Tensor) -> Tensor:
+    """The sparse tensor of a checked pattern, where its values are."""
+    raw = CSR.of(pattern, to_raw(values.contiguous()))
+    return from_raw(raw, keys_like=values, layout="sparse_csr")
+
+
+def offsets(rows: Tensor, count: int) -> Tensor:
+    """``crow_indices`` of ``count`` rows, of which ``rows`` has one entry for each element."""
+    counts = rows.new_zeros(count + 1).index_add(0, rows + 1, operator("ones_like")(rows))
+    return counts.cumsum(0)
+
+
+def from_dense(dense: Tensor) -> Tensor:
+    """The elements that are not zero (NaN is not)."""
+    places = (dense != 0).nonzero()
+    row, column = places[:, 0], places[:, 1]
+    crow, col = offsets(row, dense.shape[0]).contiguous(), column.contiguous()
+    pattern = Pattern(to_raw(crow), to_raw(col), size_of(dense.shape), check=False)
+    return made(pattern, dense[row, column])
+
+
+def assemble(crow: Tensor, col: Tensor, values: Tensor, size: Any) -> Tensor:
+    """Copies of the parts, whose indices are checked in main memory."""
+    starts, places = crow.cpu().numpy(), col.cpu().numpy()
+    shape = CSR(starts, places, np.zeros(len(places), np.int8), size).shape
+    pattern = Pattern(to_raw(crow.clone()), to_raw(col.clone()), shape, check=False)
+    return made(pattern, values.clone())
+
+
 # ---- the rows ---------------------------------------------------------------------------------
 
 
@@ -101,6 +135,57 @@ def scaled(name: str) -> Callable[..., Tensor]:
         return with_values(self, getattr(stored(self), name)(other))
 
     return kernel
+
+
+def add(self: Any, other: Any) -> Tensor:
+    """The sum of two sparse tensors; its pattern is the union of both."""
+    if not sparse(self) or not sparse(other):
+        raise refused("add", self, other)
+    if to_raw(self).pattern is to_raw(other).pattern:
+        return with_values(self, stored(self) + stored(other))
+    if self.shape != other.shape:
+        raise ShapeError(
+            f"sparse_csr tensors of shapes {tuple(self.shape)} and {tuple(other.shape)} cannot be "
+            "added",
+            fix="sparse operands do not broadcast: give both the same shape",
+        )
+    width = self.shape[1]
+    places = operator("cat")([rows(x) * width + columns(x) for x in (self, other)])
+    if not places.shape[0]:
+        return with_values(self, stored(self) + stored(other))
+    union, entries = places.unique(return_inverse=True)
+    values = operator("cat")([stored(self), stored(other)])
+    values = values.new_zeros(union.shape[0]).index_add(0, entries, values)
+    kinds = [part(x, to_raw(x).col_indices).dtype for x in (self, other)]
+    index = promote_types(*kinds)
+    row = union.div(width, rounding_mode="floor")
+    crow = offsets(row, self.shape[0]).to(index).contiguous()
+    col = (union - row * width).to(index).contiguous()
+    return made(Pattern(to_raw(crow), to_raw(col), size_of(self.shape), check=False), values)
+
+
+def sub(self: Any, other: Any) -> Tensor:
+    """The difference of two sparse tensors."""
+    if not sparse(self) or not sparse(other):
+        raise refused("sub", self, other)
+    return add(self, with_values(other, stored(other).neg()))
+
+
+def zeros_like(self: Tensor, dtype: Any) -> Tensor:
+    """Zeros stored at the same places: what an optimizer keeps beside a sparse parameter."""
+    values = stored(self)
+    return with_values(self, values.new_zeros(values.shape, dtype=dtype or values.dtype))
+
+
+def copy(self: Any, src: Any, *_: Any) -> Tensor:
+    """``src``, pattern and all, in place of ``self``: both sparse."""
+    if not sparse(self) or not sparse(src):
+        raise refused("copy", self, src)
+    if self.shape != src.shape:
+        raise ShapeError(
+            f"a tensor of shape {tuple(src.shape)} copied into one of {tuple(self.shape)}"
+        )
+    return with_values(src, stored(src).to(stored(self).dtype, copy=True))
 
 
 def elementwise(name: str) -> Callable[..., Tensor]:
@@ -130,14 +215,11 @@ def transpose(self: Tensor) -> Tensor:
     """A stable sort by column leaves the rows inside a column in increasing order."""
     raw, column = to_raw(self), columns(self)
     order = column.argsort(stable=True)
-    counts = column.new_zeros(self.shape[1] + 1)
-    counts = counts.index_add(0, column + 1, operator("ones_like")(column))
     index = part(self, raw.col_indices).dtype
-    crow = counts.cumsum(0).to(index).contiguous()
+    crow = offsets(column, self.shape[1]).to(index).contiguous()
     col = rows(self)[order].to(index).contiguous()
     pattern = Pattern(to_raw(crow), to_raw(col), raw.shape[::-1], check=False)
-    values = to_raw(stored(self)[order])
-    return from_raw(CSR.of(pattern, values), keys_like=self, layout="sparse_csr")
+    return made(pattern, stored(self)[order])
 
 
 def matmul(self: Any, other: Any) -> Tensor:
@@ -174,6 +256,10 @@ def permute(self: Tensor, dims: tuple[int, ...]) -> Tensor:
 ANYWHERE: dict[str, Callable[..., Any]] = {
     "detach": lambda self: with_values(self, stored(self)),
     "clone": clone,
+    "copy": copy,
+    "add": add,
+    "sub": sub,
+    "zeros_like": zeros_like,
     "mul": scaled("mul"),
     "div": scaled("div"),
     "neg": elementwise("neg"),

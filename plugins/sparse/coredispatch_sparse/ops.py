@@ -27,7 +27,7 @@ from coredispatch.plugin import (
     to_raw,
     tolerance,
 )
-from coredispatch_sparse import definitions, shapes
+from coredispatch_sparse import anywhere, definitions, shapes
 from coredispatch_sparse.csr import CSR
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def adjoint(tensor: Tensor) -> Tensor:
 # ---- primitives -------------------------------------------------------------------------------
 
 
-@primitive(
+@composite(
     out=shapes.assembled,
     dtype=shapes.values_dtype,
     method=False,
@@ -85,7 +85,11 @@ def adjoint(tensor: Tensor) -> Tensor:
 def csr_assemble(
     crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList
 ) -> Tensor:
-    """The sparse tensor made of copies of the given parts."""
+    """The sparse tensor made of copies of the given parts.
+
+    Indices on a device are read once: whatever computes with the matrix trusts them.
+    """
+    return anywhere.assemble(crow_indices, col_indices, values, size)
 
 
 @csr_assemble.vjp
@@ -98,7 +102,7 @@ def _all_stored(self: Tensor) -> Tensor:
     return csr_to_dense(csr_from_dense(self + 8))
 
 
-@primitive(
+@composite(
     out=shapes.matrix,
     dtype=rules.same,
     method=False,
@@ -110,6 +114,8 @@ def _all_stored(self: Tensor) -> Tensor:
 )
 def csr_from_dense(self: Tensor) -> Tensor:
     """The nonzero elements of a strided matrix, indices in int64."""
+    shapes.matrix(self)
+    return anywhere.from_dense(self)
 
 
 @csr_from_dense.vjp
