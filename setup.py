@@ -11,16 +11,23 @@ import os
 import runpy
 import shutil
 import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
+# setuptools brings distutils: only after it.
+from distutils.ccompiler import new_compiler  # isort: skip
+from distutils.sysconfig import customize_compiler  # isort: skip
+
 ROOT = Path(__file__).resolve().parent
 SETTINGS = runpy.run_path(str(ROOT / "coredispatch" / "_compiled.py"))
 MODE = os.environ.get("COREDISPATCH_COMPILE", "auto")
 SUITE = "tests/conformance"
+NO_COMPILER = "the C compiler failed or is missing"
 # Commands that build; the others (metadata, requirements) have no use for extensions.
 BUILDING = {"build", "build_ext", "bdist_wheel", "editable_wheel", "develop", "install"}
 
@@ -30,6 +37,22 @@ def note(reason: str) -> None:
     if MODE == "1":
         raise SystemExit(f"coredispatch: COREDISPATCH_COMPILE=1, but {reason}")
     print(f"coredispatch: hot modules stay interpreted: {reason}", file=sys.stderr)
+
+
+def can_compile() -> bool:
+    """Whether a C compiler finds Python's headers: asked before mypyc, which takes half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text("#include <Python.h>\n")
+        compiler = new_compiler()
+        customize_compiler(compiler)
+        try:
+            compiler.compile(
+                [str(source)], output_dir=folder, include_dirs=[sysconfig.get_path("include")]
+            )
+        except Exception:  # each compiler has errors of its own
+            return False
+    return True
 
 
 def extensions() -> list[Extension]:
@@ -43,6 +66,9 @@ def extensions() -> list[Extension]:
         return []
     files = [path for path in SETTINGS["HOT_MODULES"] if (ROOT / path).exists()]
     if not files:
+        return []
+    if not can_compile():
+        note(NO_COMPILER)
         return []
     # Not the project's own mypy settings: a stricter mypy of tomorrow must not stop an
     # installation, and numpy is not there to be looked at in an isolated build.
@@ -79,7 +105,7 @@ class BuildExtensions(build_ext):
             return
         for path in (*built, *temporary):
             path.unlink(missing_ok=True)
-        note("the C compiler failed or is missing")
+        note(NO_COMPILER)
 
 
 class Build(build):

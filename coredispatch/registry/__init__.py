@@ -91,6 +91,7 @@ HOOKS.load_plugins = loader.load_plugins
 HOOKS.fallback_target = fallback.target
 HOOKS.promoted = slow_path.promoted
 HOOKS.number = slow_path.number
+HOOKS.in_float32 = slow_path.in_float32
 HOOKS.call_raw = raw_values.call_raw
 HOOKS.scalar = slow_path.scalar
 HOOKS.fitted = slow_path.fitted

@@ -70,6 +70,8 @@ class Hooks:
         self.promoted: Callable[..., list[Any]] = call
         # (entry, position, number, dtype computed in) -> what the kernel sees  [around.slow_path]
         self.number: Callable[..., Any] = call
+        # (entry, args) -> raw float16 result, for a number beyond it, or None  [around.slow_path]
+        self.in_float32: Callable[..., Any] = call
         # (operator, backend, raw arguments...) -> raw result  [around.raw_values]
         self.call_raw: Callable[..., Any] = call
         # (entry, position, argument) -> Python scalar  [around.slow_path]

@@ -50,6 +50,8 @@ from coredispatch.registry.model.dtypes import (
     bfloat16,
     can_cast,
     default_dtype,
+    float16,
+    float32,
     scalar_dtype,
 )
 from coredispatch.registry.model.errors import (
@@ -197,6 +199,34 @@ def number(entry: RawEntry, position: int, argument: Any, dtype: DType) -> Any:
     else:
         value = operand(argument, dtype)
     return entry.wrap_output.backend.scalar(value, dtype)
+
+
+def in_float32(entry: RawEntry, args: tuple[Any, ...]) -> Any:
+    """The raw result in float16 of arguments of which a number is beyond float16.
+
+    The number counts as it is written: the kernel computes in float32, and what it gives is rounded
+    once, as PyTorch's kernels do. None where float16 is not computed in.
+    """
+    op = entry.op
+    assert isinstance(op, Operator)
+    check_types(op, args)
+    if op.dtype_rule.compute(*participants(op, args)) is not float16:
+        return None
+    cast = entry.wrap_output.cast
+    raws: list[Any] = []
+    for position, argument in enumerate(args):
+        if not entry.tensor_flags[position] or argument is None:
+            raws.append(argument.raw if isinstance(argument, Value) else argument)
+        elif isinstance(argument, Value):
+            raws.append(cast(argument.raw, float32))
+        else:
+            raws.append(number(entry, position, argument, float32))
+    out = entry.run(raws)
+    if out is NotImplemented:
+        return out
+    if isinstance(out, tuple):
+        return tuple([cast(each, float16) for each in out])
+    return cast(out, float16)
 
 
 def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:

@@ -151,14 +151,17 @@ class InplaceEntry(Entry):
         while otherwise is not None:
             least = entry.least
             small = least and getattr(target.raw, "size", least) < least
-            if not small and entry.write(target, b, n):
+            if not small and entry.write(target, b, n, self.raw):
                 return True
             entry = otherwise
             otherwise = entry.otherwise
-        return entry.write(target, b, n)
+        return entry.write(target, b, n, self.raw)
 
-    def write(self, target: Value, b: Any, n: int) -> bool:
-        """:meth:`direct` with this entry's own kernel; False where it rejects."""
+    def write(self, target: Value, b: Any, n: int, asked: Any) -> bool:
+        """:meth:`direct` with this entry's own kernel; False where it rejects.
+
+        What numbers were promoted to is known to the functional entry that is asked first.
+        """
         fn = self.fn
         promotion = self.promotion
         if fn is None or promotion == PROMOTE_NONE:
@@ -174,9 +177,9 @@ class InplaceEntry(Entry):
             elif not ((type(b) is float or type(b) is int) and self.number_flags[1]):
                 return False
             elif not (dtype in self.weak or (dtype in self.whole and is_short(b))):
-                if self.raw is None or not self.raw.numbers:
+                if asked is None or not asked.numbers:
                     return False
-                beside = self.raw.beside(dtype, 1, b)
+                beside = asked.beside(dtype, 1, b)
                 if beside is None or beside.common is not dtype:
                     return False
                 b = beside.raw

@@ -8,10 +8,13 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from coredispatch.registry.model.dtypes import DType, default_dtype
 from coredispatch.registry.model.value import Value, dtype_of
+
+INFINITE: Final = math.inf
 
 
 class Agreement:
@@ -37,6 +40,12 @@ class NumberBeside:
         self.raw: Any = raw
         self.common: DType = common
         self.default: Any = default
+
+
+def beyond_half(number: Any) -> bool:
+    """Whether float16 would read a finite number as infinite, as 0, or with fewer digits."""
+    size: float = abs(number)
+    return (size > 65504.0 and size != INFINITE) or 0.0 < size < 6.103515625e-05  # 2**-14
 
 
 def signature(args: tuple[Any, ...]) -> Any:

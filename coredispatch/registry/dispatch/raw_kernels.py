@@ -18,8 +18,13 @@ from coredispatch.registry.dispatch.dispatcher import (
     enter,
     is_short,
 )
-from coredispatch.registry.dispatch.promotions import Agreement, NumberBeside, signature
-from coredispatch.registry.model.dtypes import DType, default_dtype
+from coredispatch.registry.dispatch.promotions import (
+    Agreement,
+    NumberBeside,
+    beyond_half,
+    signature,
+)
+from coredispatch.registry.model.dtypes import DType, default_dtype, float16
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import (
     FastAllocation,
@@ -43,6 +48,8 @@ class RawEntry(Entry):
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
         self.whole: frozenset[DType] = frozenset()  # take an int of 32 bits so
+        # A number that float16 does not hold counts as it is: float32 is computed in, once rounded
+        self.widens: bool = False
         self.wrap: Any = HOOKS.value_type
         self.out_keys: int = 0
         self.array_type: Any = None
@@ -218,8 +225,6 @@ class RawEntry(Entry):
 
     def compute(self, args: tuple[Any, ...]) -> Any:
         """The kernel's raw result for any number and kind of arguments."""
-        entry: RawEntry = self
-        otherwise = entry.otherwise
         if self.alone:
             first = args[0]
             if isinstance(first, Value):
@@ -230,11 +235,26 @@ class RawEntry(Entry):
                     out = self.fn(first.raw, args[1], args[2], args[3])
                 else:
                     out = self.fn(first.raw, *args[1:])
+                otherwise = self.otherwise
                 if out is NotImplemented and otherwise is not None:
                     return otherwise.compute(args)
                 return out
-        # What one kernel rejects, the next one gets as it is: all serve one operator and backend.
-        raws = self.unwrap(args)
+        if self.widens:
+            for argument in args:
+                if type(argument) is float or type(argument) is int:
+                    if beyond_half(argument):
+                        wide = HOOKS.in_float32(self, args)
+                        if wide is not None:
+                            return wide
+        return self.run(self.unwrap(args))
+
+    def run(self, raws: list[Any]) -> Any:
+        """The result of the first kernel that takes the raw arguments.
+
+        What one kernel rejects, the next one gets as it is: all serve one operator and backend.
+        """
+        entry: RawEntry = self
+        otherwise = entry.otherwise
         n = len(raws)
         while True:
             if entry.least and otherwise is not None and entry.small(raws):
@@ -355,6 +375,8 @@ class RawEntry(Entry):
         if recent is None:
             known = self.numbers.get((dtype, type(number), position))
             if known is None or known.default not in (None, default_dtype()):
+                return None
+            if dtype is float16 and self.widens and beyond_half(number):
                 return None
             raw = HOOKS.number(self, position, number, known.common)
             recent = NumberBeside(dtype, position, number, raw, known.common, known.default)

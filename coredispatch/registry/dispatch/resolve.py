@@ -38,6 +38,7 @@ from coredispatch.registry.model.dtypes import (
     Promotion,
     bfloat16,
     bool_,
+    float16,
     int32,
     int64,
     same,
@@ -247,8 +248,16 @@ def _promotion(entry: Any, op: Operator) -> None:
     tensors = [p.is_tensor and p.name not in skip for p in params]
     # Another number goes where the types are looked at, and is refused.
     entry.number_flags = [flag and p.scalar for flag, p in zip(tensors, params)]
+    widens = (
+        isinstance(rule, Promotion)
+        and rule.result is None
+        and any(flag and i not in op.fits for i, flag in enumerate(entry.number_flags))
+    )
+    if widens:
+        entry.weak -= {float16}
     if isinstance(entry, RawEntry):
         entry.tensor_flags = tensors
+        entry.widens = widens
         entry.optional = [p.optional or p.default is None for p in op.schema.params]
 
 
