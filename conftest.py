@@ -48,7 +48,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     @cache
     def group_of(path: str) -> str | None:
-        """The group that all tests of a file belong to; pytest 9.2 drops what xdist 3.8 says."""
+        """The group that all tests of a file belong to; pytest 9.2 drops what xdist 3.8 says.
+
+        Kernels that a file of cpu_numba asks for are compiled, and loaded, by one process.
+        """
+        if path.startswith("plugins/cpu_numba/"):
+            return path
         found = GROUP.search((config.rootpath / path).read_text("utf-8"))
         return None if found is None else found[1]
 
