@@ -93,6 +93,8 @@ def test_cat_takes() -> None:
 def permuted(draw: Any) -> np.ndarray:
     """Arrays of two to five dimensions in any order, large enough for the plugin's kernel."""
     sizes = draw(st.lists(st.sampled_from([1, 2, 3, 7, 16, 17, 33, 64]), min_size=2, max_size=5))
+    while math.prod(sizes) > 300_000:
+        sizes[sizes.index(max(sizes))] //= 2
     place = draw(st.integers(0, len(sizes) - 1))
     sizes[place] *= -(-70_000 // math.prod(sizes))
     dtype = draw(st.sampled_from(["float32", "float64", "int32", "int64", "complex64", "int16"]))
