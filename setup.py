@@ -40,7 +40,7 @@ def note(reason: str) -> None:
 
 
 def can_compile() -> bool:
-    """Whether a C compiler finds Python's headers: asked before mypyc, which takes half a minute."""
+    """Whether a C compiler finds Python's headers: mypyc, which needs it, takes half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "probe.c")
         source.write_text("#include <Python.h>\n")

@@ -94,6 +94,28 @@ def test_any_number(value: float, number: float, name: str) -> None:
         assert abs(number) <= 65504 and np.array_equal(found, near.astype(np.float16))
 
 
+@pytest.mark.parametrize("scalar", [np.float32, np.float64, np.int64])
+def test_scalars_of_numpy(scalar: Any) -> None:
+    x = np.array(VALUES, np.float16)
+    for number in (65536, 70000, 3):
+        found = cd.tensor(x) * scalar(number)
+        np.testing.assert_array_equal(found.numpy(), expected(operator.mul, x, number))
+
+
+def test_lists_transforms_and_programs() -> None:
+    x = cd.tensor(np.array(VALUES, np.float16))
+    wanted = (x * 65536.0).tolist()
+
+    def program(x: Any) -> Any:
+        return x * 65536.0
+
+    assert cd._foreach_mul([x], 65536.0)[0].tolist() == wanted
+    assert cd.func.vmap(program)(x).tolist() == wanted
+    assert cd.jit.trace(program, (x,))(x).tolist() == wanted
+    assert cd.compile(program)(x).tolist() == wanted
+    assert cd.func.jvp(program, (x,), (x,))[1].tolist() == wanted
+
+
 def test_numbers_after_others() -> None:
     """What a call leaves for the next one of its kind does not change what counts."""
     x = cd.tensor([2.0], dtype=cd.float16)

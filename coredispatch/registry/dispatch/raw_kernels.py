@@ -241,11 +241,14 @@ class RawEntry(Entry):
                 return out
         if self.widens:
             for argument in args:
-                if type(argument) is float or type(argument) is int:
-                    if beyond_half(argument):
-                        wide = HOOKS.in_float32(self, args)
-                        if wide is not None:
-                            return wide
+                exact = type(argument) is float or type(argument) is int
+                if not exact:  # NumPy's float64 is a float; a traced number is one, and is not read
+                    exact = isinstance(argument, float) and type(argument).__module__ == "numpy"
+                if exact and beyond_half(argument):
+                    wide = HOOKS.in_float32(self, args)
+                    if wide is not None:
+                        return wide
+                    break
         return self.run(self.unwrap(args))
 
     def run(self, raws: list[Any]) -> Any:
