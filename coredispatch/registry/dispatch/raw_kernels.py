@@ -243,7 +243,7 @@ class RawEntry(Entry):
             for argument in args:
                 exact = type(argument) is float or type(argument) is int
                 if not exact:  # NumPy's float64 is a float; a traced number is one, and is not read
-                    exact = isinstance(argument, float) and type(argument).__module__ == "numpy"
+                    exact = type(argument).__module__ == "numpy" and isinstance(argument, float)
                 if exact and beyond_half(argument):
                     wide = HOOKS.in_float32(self, args)
                     if wide is not None:
