@@ -78,6 +78,7 @@ from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.linking import link_results
+from coredispatch.registry.dispatch.promotions import beyond_half
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import ContextKernel
@@ -168,6 +169,7 @@ __all__ = [
     "Value",
     "Wrapper",
     "alert_not_deterministic",
+    "beyond_half",
     "are_alike",
     "as_int",
     "backends",

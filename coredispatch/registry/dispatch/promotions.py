@@ -44,6 +44,8 @@ class NumberBeside:
 
 def beyond_half(number: Any) -> bool:
     """Whether float16 would read a finite number as infinite, as 0, or with fewer digits."""
+    if type(number) is int:  # of any size
+        return not -65504 <= number <= 65504
     size: float = abs(number)
     return (size > 65504.0 and size != INFINITE) or 0.0 < size < 6.103515625e-05  # 2**-14
 

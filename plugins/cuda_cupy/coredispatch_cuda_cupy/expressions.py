@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coredispatch.plugin import dtypes, numpy_dtype
+from coredispatch.plugin import beyond_half, dtypes, numpy_dtype
 
 __all__ = ["COMPUTED", "TEMPLATES", "TYPES", "Written", "literal", "write"]
 
@@ -55,6 +55,8 @@ _REAL = {
     "addcdiv": "{0} + {3} * ({1} / {2})",
     "pow": "pow({0}, {1})",
 }
+#: operators beside which a number that float16 does not hold counts as it is written
+_WIDENING = ("add", "sub", "mul", "div")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGICAL = {
     "logical_and": "({0} && {1})",
@@ -109,7 +111,7 @@ def write(
         return _converted(name, args, result, type_of)
     half = next((kind for kind in kinds if kind in COMPUTED), result)
     if half in COMPUTED and {*kinds} <= {half, "bool"}:  # numbers are rounded to it first
-        args = [_rounded(arg, half) if type(arg) in (int, float) else arg for arg in args]
+        args = [_rounded(name, arg, half) if type(arg) in (int, float) else arg for arg in args]
     elif result in COMPUTED:
         return None  # and so are other tensors
     result = COMPUTED.get(result, result)
@@ -140,8 +142,10 @@ def write(
     return Written(text, result, _to(args, result))
 
 
-def _rounded(number: float, kind: str) -> float:
-    """The nearest number of a type of 16 bits."""
+def _rounded(name: str, number: float, kind: str) -> float:
+    """The nearest number of a type of 16 bits, or the number where it counts as it is."""
+    if kind == "Half" and name in _WIDENING and beyond_half(number):
+        return number
     dtype = numpy_dtype(dtypes.float16 if kind == "Half" else dtypes.bfloat16)
     with np.errstate(over="ignore"):
         return float(dtype.type(number))

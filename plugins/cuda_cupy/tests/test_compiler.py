@@ -129,6 +129,7 @@ HALVES = pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16], ids=str)
     [
         lambda x, y, z: (x * 0.1 + y).sigmoid() * x.tanh() - z.expand(5, 37).exp() / 3,
         lambda x, y, z: cd.where(x > 0.1, x, z) + (x >= y).to(x.dtype) * 70000.0,
+        lambda x, y, z: (x * 65536.0 / 1e5 - 1e-6 + y * -1e9 * 1e-9) * 65536.0 + (1 - z) / 70000,
         lambda x, y, z: F.gelu(x) + F.silu(x) * F.relu(x) - F.gelu(x, approximate="tanh"),
         lambda x, y, z: x.clamp(-0.3, 0.3) + x.masked_fill(y > 0, -float("inf")) * (x**2) ** 3,
         lambda x, y, z: (x.float() * 2 + y, (x.double() + 1e-9).neg(), (x.float() / 3).to(x.dtype)),

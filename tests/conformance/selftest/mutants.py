@@ -84,9 +84,10 @@ def _wrapped(subject: Subject, mutant: Mutant) -> tuple[Callable[..., Any], str,
     mutation = mutant.mutation
     assert mutation is not None
     key = mutant.needs or subject.name
+    # The row that serves is that of the backend, before one for every backend.
     rows = TABLE.snapshot.registrations.get(
-        (mutant.op, key, None)
-    ) or TABLE.snapshot.registrations.get((mutant.op, key, subject.name))
+        (mutant.op, key, subject.name)
+    ) or TABLE.snapshot.registrations.get((mutant.op, key, None))
     if rows and not rows[0].boxed:
         correct = rows[0].fn
 
