@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from numpy_stand_in import MACHINE
 
 import coredispatch as cd
 from coredispatch_cuda_cupy import device_checks as checks
@@ -83,7 +84,7 @@ def test_subscripts(on_host: Any) -> None:
     on_host(lambda x, i: x[:, i], x, i)
     on_host(lambda x, i: x[:, :, i], x[1:, ::2], i)
     on_host(lambda x, i, j: x.index_put((i, j), cd.ones(2, 3, 6).to(x), True), x, i, j, launches=3)
-    on_host(lambda x, i: x[i, :, i], x, i, launches=0)  # in front: left to the kernel below
+    on_host(lambda x, i: x[i, :, i], x, i, launches=3)  # in front
     on_host(lambda x, i: x[1, i], x, i)
     on_host(lambda x, i: x[None, i], x, i)
     on_host(lambda x, i: x[..., 2, i], x, i)
@@ -102,6 +103,49 @@ def test_subscripts(on_host: Any) -> None:
         return x
 
     on_host(written, x, i, launches=2)
+
+
+ROWS, TWO, COLUMNS = cd.tensor([0, 2, -1]), cd.tensor([[1], [0]]), cd.tensor([1, 1, 0])
+SUBSCRIPTS = {
+    "apart": (ROWS, slice(None), COLUMNS),
+    "apart behind": (slice(None), ROWS, slice(1, None), COLUMNS),
+    "behind": (..., ROWS, COLUMNS),
+    "around": (ROWS, ..., COLUMNS),
+    "beside an integer": (0, slice(None), ROWS, COLUMNS),
+    "with a new dimension": (ROWS, None, COLUMNS),
+    "at steps": (slice(None, None, 2), ROWS, slice(2), TWO),
+    "in lists": ([0, 1], slice(None), [1, 0]),
+    "a nested list": ([[0, 1]],),
+}
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.bfloat16, cd.int64, cd.complex64], ids=str)
+@pytest.mark.parametrize("name", SUBSCRIPTS)
+def test_subscripts_of_all_forms_wait_for_nothing(on_host: Any, name: str, dtype: Any) -> None:
+    index, x = SUBSCRIPTS[name], of(dtype, 3, 4, 5, 3)
+    there, at = x.to("cuda"), [i.to("cuda") if isinstance(i, cd.Tensor) else i for i in index]
+    values = of(dtype, *x[index].shape)
+
+    def written(x: Any, index: Any, values: Any) -> Any:
+        x, one = x.clone(), x.clone()
+        x[index] = values
+        one[index] = 7
+        return x, one
+
+    def gradient(x: Any, index: Any, values: Any) -> Any:
+        x = x.detach().requires_grad_()
+        return cd.autograd.grad(x[index], x, values)
+
+    programs = [lambda x, i, _: x[i], written]
+    programs += [gradient] if dtype.is_floating_point or dtype.is_complex else []
+    for program in programs:
+        wanted, given = program(x, index, values), (there, tuple(at), values.to("cuda"))
+        program(*given)
+        MACHINE.syncs.clear()
+        got = program(*given)
+        assert not MACHINE.syncs
+        got = [t.cpu() for t in got] if isinstance(got, tuple) else got.cpu()
+        cd.testing.assert_close(got, list(wanted) if isinstance(wanted, tuple) else wanted)
 
 
 @pytest.mark.parametrize("shape", [(500,), (4, 500), (500, 3)])
@@ -140,6 +184,15 @@ BAD = [
     ("index_add", lambda x, i: x.index_add(0, i, x[:2]), 3, "size 3"),
     ("getitem", lambda x, i: x[i], -4, "size 3"),
     ("getitem", lambda x, i: x[i, i], 3, "size 3"),
+    ("getitem", lambda x, i: x.view(3, 2, 2)[i, :, i], 3, "size 3"),
+    ("getitem", lambda x, i: x[..., i, i], -4, "size 3"),
+    ("getitem", lambda x, i: x[i.tolist()], 3, "size 3"),
+    (
+        "index_put",
+        lambda x, i: x.view(3, 2, 2).clone().__setitem__((i, slice(None), i), 1),
+        2,
+        "size 2",
+    ),
     ("index_put", lambda x, i: x.index_put((i,), x[:2]), 7, "size 3"),
     ("take", lambda x, i: cd.take(x, i), 12, "size 12"),
     ("embedding", lambda x, i: cd.nn.functional.embedding(i, x), 3, "3 embeddings"),

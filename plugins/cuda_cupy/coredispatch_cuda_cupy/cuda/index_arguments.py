@@ -10,7 +10,16 @@ import numpy as np
 
 from coredispatch_cuda_cupy.cuda.layout import dense
 
-__all__ = ["Selection", "as_index", "is_index", "selected", "selection", "spans", "word_of"]
+__all__ = [
+    "Selection",
+    "as_index",
+    "fronted",
+    "is_index",
+    "selected",
+    "selection",
+    "spans",
+    "word_of",
+]
 
 _ALL = slice(None)
 _INT64 = np.dtype(np.int64)
@@ -43,6 +52,19 @@ def selection(cupy: Any, index: Any, ndim: int) -> Selection | None:
     if not arrays or dim + len(arrays) > ndim:
         return None
     return Selection(dim, arrays)
+
+
+def fronted(index: tuple[Any, ...], ndim: int) -> tuple[list[int], tuple[Any, ...]]:
+    """Axes, and the subscript behind them, for an ``index`` of arrays and whole dimensions.
+
+    Arrays that stand apart are then side by side in front, which is where the result has theirs;
+    those that are side by side stay where they are.
+    """
+    places = [dim for dim, item in enumerate(index) if type(item) is not slice]
+    if places[-1] - places[0] == len(places) - 1:
+        return list(range(ndim)), index
+    rest = [dim for dim in range(ndim) if dim not in places]
+    return [*places, *rest], tuple(index[dim] for dim in places)
 
 
 def is_index(array: Any) -> bool:

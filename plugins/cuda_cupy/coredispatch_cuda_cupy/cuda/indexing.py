@@ -1,8 +1,8 @@
 """Reading, writing and adding by indices, which are checked on the device.
 
 An index out of range is an error at the next wait for the device (see :mod:`..device_checks`).
-Subscripts of index arrays side by side, with integers, slices, None and ... around them, are taken;
-masks, index arrays apart from each other, and what has no elements are left to the kernels below.
+Subscripts of index arrays and lists, with integers, slices, None and ... around them, are taken;
+masks, and what has no elements, are left to the kernels below.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from coredispatch.plugin import IndexParts, alert_not_deterministic, numpy_dtype
 from coredispatch_cuda_cupy import device_checks as checks
 from coredispatch_cuda_cupy.cuda.index_arguments import (
     Selection,
     as_index,
+    fronted,
     is_index,
     selected,
     selection,
@@ -29,6 +32,8 @@ __all__ = ["ADDED", "kernels"]
 
 #: the dtypes that values are added in
 ADDED = ("float32", "float64", "float16", "bfloat16", "int64", "int32")
+#: complex dtype -> that of its parts, which rows are added by
+_PARTS = {"complex64": "float32", "complex128": "float64"}
 #: writers of one place are counted in 32 bits
 _MOST_WRITERS = 2**31 - 2
 
@@ -142,51 +147,67 @@ def _subscripts(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
 
     def divided(shape: tuple[int, ...], index: Any) -> Any:
         """The basic part of a subscript and the index arrays behind it; None to reject."""
+        index = tuple(cupy.asarray(item) if isinstance(item, list) else item for item in index)
         kinds = {item.dtype.kind for item in index if isinstance(item, cupy.ndarray)}
-        if kinds != {"i"} or any(isinstance(item, (bool, list, tuple)) for item in index):
+        if kinds != {"i"} or any(isinstance(item, (bool, tuple)) for item in index):
             return None
         basic, advanced = parts.split(shape, index)
-        return None if basic is None or advanced is None else ((*basic, ...), advanced)
+        return None if advanced is None else ((*(basic or ()), ...), advanced)
 
-    def getitem(self: Any, index: Any) -> Any:
-        place = opened("getitem", self.shape, index)
+    def read(x: Any, index: Any) -> Any:
+        """``x[index]`` for index arrays side by side."""
+        place = opened("getitem", x.shape, index)
         if place is None:
-            both = divided(self.shape, index)
-            return NotImplemented if both is None else getitem(self[both[0]], both[1])
+            return NotImplemented
         array, around, slot, low = place
-        out = cupy.empty(slot, self.dtype)
-        rows.take("getitem", self, array, out, around, low=low)
+        out = cupy.empty(slot, x.dtype)
+        rows.take("getitem", x, array, out, around, low=low)
         return out
 
-    def written(op: str, x: Any, index: Any, values: Any, accumulate: bool) -> Any:
-        """A copy of ``x`` with values written to, or added at, an index."""
+    def getitem(self: Any, index: Any) -> Any:
+        if selection(cupy, index, self.ndim) is None:
+            both = divided(self.shape, index)
+            if both is None:
+                return NotImplemented
+            axes, index = fronted(both[1], self[both[0]].ndim)
+            self = self[both[0]].transpose(axes)
+        return read(self, index)
+
+    def write(op: str, x: Any, index: Any, values: Any, accumulate: bool) -> Any:
+        """A copy of ``x`` with values written to, or added at, index arrays side by side."""
         place = opened(op, x.shape, index)
-        if place is None:
-            both = divided(x.shape, index)
-            part = NotImplemented
-            if both is not None:
-                part = written(op, x[both[0]], both[1], values, accumulate)
-            if part is NotImplemented:
-                return part
-            out = x.copy(order="C")
-            out[both[0]] = part
-            return out
-        values = spread(values, place[2])
+        values = None if place is None else spread(values, place[2])
         if values is None:
             return NotImplemented
         array, around, _, low = place
-        write = rows.added if accumulate else rows.put
-        return write(op, x, array, values, around, low=low)
+        kernel = rows.added if accumulate else rows.put
+        return kernel(op, x, array, values, around, low=low)
+
+    def written(op: str, x: Any, index: Any, values: Any, accumulate: bool) -> Any:
+        """A copy of ``x`` with values written to, or added at, an index."""
+        if selection(cupy, index, x.ndim) is not None:
+            return write(op, x, index, values, accumulate)
+        both = divided(x.shape, index)
+        if both is None:
+            return NotImplemented
+        part = x[both[0]]
+        axes, index = fronted(both[1], part.ndim)
+        part = write(op, part.transpose(axes), index, values, accumulate)
+        if part is NotImplemented:
+            return part
+        out = x.copy(order="C")
+        out[both[0]] = part.transpose(np.argsort(axes).tolist())
+        return out
 
     def index_put(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
-        if accumulate and self.dtype.name not in ADDED:
+        if accumulate and self.dtype.name not in (*ADDED, *_PARTS):
             return NotImplemented
         if not isinstance(values, cupy.ndarray):
             values = cupy.full((), values, self.dtype)
         return written("index_put", self, indices, values, accumulate)
 
     def getitem_backward(grad: Any, index: Any, shape: Any) -> Any:
-        if grad.dtype.name not in ADDED:
+        if grad.dtype.name not in (*ADDED, *_PARTS):
             return NotImplemented
         zeros = cupy.zeros(tuple(shape), grad.dtype)
         return written("getitem_backward", zeros, index, grad, True)
@@ -380,10 +401,19 @@ class Rows:
         kind: int = checks.INDEX,
     ) -> Any:
         """A copy of ``x`` with values added to rows, or the one value there is."""
+        outer, n, width = around
+        part = _PARTS.get(x.dtype.name)
+        if part is not None:
+            shape, dtype = x.shape, x.dtype
+            values = values.astype(dtype, copy=False)
+            if values.size == 1:
+                values = self.cupy.broadcast_to(values.ravel(), (outer * index.size * width,))
+            x, values = (dense(self.cupy, a).ravel().view(part) for a in (x, values))
+            out = self.added(op, x, index, values, (outer, n, 2 * width), low, skipped, kind)
+            return out.view(dtype).reshape(shape)
         if x.dtype.name not in ADDED:
             return NotImplemented
         _warn_of_order(x.dtype)
-        outer, n, width = around
         out = x.astype(wide(x.dtype), order="C")
         values = dense(self.cupy, values.astype(x.dtype, copy=False))
         step = int(values.size > 1 or outer * index.size * width == 1)
