@@ -11,6 +11,7 @@ from coredispatch.registry.around import (
     devices,
     fallback,
     loader,
+    mixed_devices,
     out_arguments,
     raw_values,
     slow_path,
@@ -99,7 +100,7 @@ HOOKS.check_inplace = slow_path.check_inplace
 HOOKS.check_types = checks.check_types
 HOOKS.output_wrapper = slow_path.OutputWrapper
 HOOKS.serve_fallback = fallback.serve
-HOOKS.mixed_devices = slow_path.mixed_devices
+HOOKS.mixed_devices = mixed_devices.mixed_devices
 HOOKS.refuse = slow_path.refuse
 HOOKS.failure = checks.failure
 HOOKS.refusal = checks.refusal

@@ -93,7 +93,7 @@ class Hooks:
         # -- what serves where no kernel does ----------------------------------------------
         # (entry, args) -> result through the enabled fallback  [around.fallback]
         self.serve_fallback: Callable[..., Any] = call
-        # (entry, args) -> result, or raises: tensors of two backends  [around.slow_path]
+        # (entry, args) -> result, or raises: tensors of two backends  [around.mixed_devices]
         self.mixed_devices: Callable[..., Any] = call
         # (entry, args), raises: nobody serves this call  [around.slow_path]
         self.refuse: Callable[..., Any] = call

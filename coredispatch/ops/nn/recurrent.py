@@ -219,6 +219,7 @@ def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
         "tolerance": recurrence,
         "smooth": mode != "relu",
         "random": _draws_packed if packed else _draws,
+        "host": ("batch_sizes",) if packed else (),
         "namespace": () if packed else "",
         "method": False,
     }

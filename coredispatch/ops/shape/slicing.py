@@ -224,9 +224,13 @@ def _section_sizes(length: int, sections: int) -> list[int]:
     ),
     tolerance=exact,
     view=True,
+    host=("indices_or_sections",),
 )
 def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of pieces along ``dim``: a number of nearly equal ones, or cut at the indices."""
+    """Views of pieces along ``dim``: a number of nearly equal ones, or cut at the indices.
+
+    Both may be a tensor; it may be on the CPU wherever ``self`` is.
+    """
     where: Any = indices_or_sections
     if hasattr(where, "tolist"):
         where = where.tolist()

@@ -100,7 +100,8 @@ class Explanation:
 _NO_WINNER = {
     "nothing": "there is no tensor among the arguments",
     "unloaded": "a tensor carries a key whose plugin is not loaded",
-    "mixed": "two backends: 0-dim CPU tensors move over, anything else is an error",
+    "mixed": "two backends: CPU tensors that the operator reads itself stay, 0-dim ones move over, "
+    "anything else is an error",
     "missing": "MissingKernel",
     "refused": "MissingKernel: the layer's own kernel, or the operator's rule for it, is needed",
 }

@@ -100,6 +100,8 @@ class Operator(Dispatcher):
             holds_tensors: whether a tensor without dimensions may stand there that is stored too.
         stores: positions of tensors whose elements are stored in the result: their dtype must
             cast to its dtype. A number in the place of one must fit.
+        host: positions of tensors whose elements the body reads: they may be on the CPU beside
+            tensors of a device.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
         derived_from: the operator whose definition this one is derived from, else None.
         random: whether every call draws random numbers; draws_where: what tells from the complete
@@ -141,6 +143,7 @@ class Operator(Dispatcher):
         unbroadcast: bool | None = None,
         fits: tuple[str, ...] = (),
         stores: tuple[str, ...] = (),
+        host: tuple[str, ...] = (),
         fields: tuple[str, ...] = (),
         gradcheck: Callable[..., Any] | None = None,
         property: bool = False,
@@ -203,6 +206,7 @@ class Operator(Dispatcher):
         if property and self.namespaces == ("",):
             self.namespaces = ()
         self.stores = [self.schema.position(parameter) for parameter in stores]
+        self.host = [self.schema.position(parameter) for parameter in host]
         self._check((*fits, *stores))
         if unbroadcast is None:
             unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1

@@ -68,3 +68,40 @@ def test_a_device_without_a_number_is_the_current_one(stand_in):
         assert x.cuda() is x
         assert moved.to("cuda").device == x.device
     assert x.cpu().to("cpu").device == cd.device("cpu")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_sizes_of_a_packed_sequence_stay_on_the_cpu(stand_in, kind):
+    last = cd.cuda.device_count() - 1
+    module = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=True)
+    x, lengths = cd.randn(5, 3, 3), cd.tensor([2, 5, 3])
+
+    def run(module, x):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        assert packed.batch_sizes.device == cd.device("cpu")
+        out = nn.utils.rnn.pad_packed_sequence(module(packed)[0])[0]
+        return out, cd.autograd.grad(out.square().sum(), list(module.parameters()))
+
+    out, grads = run(module, x)
+    there, x = module.to(f"cuda:{last}"), x.to(f"cuda:{last}")
+    moved, moved_grads = run(there, x)
+    assert moved.device == x.device
+    cd.testing.assert_close([moved.cpu(), *(g.cpu() for g in moved_grads)], [out, *grads])
+    with cd.autocast("cuda"):
+        assert run(there, x)[0].dtype is cd.float16
+
+
+def test_places_to_cut_at_stay_on_the_cpu(stand_in):
+    x = cd.arange(6).to("cuda")
+    MACHINE.syncs.clear()
+    parts = x.tensor_split(cd.tensor([1, 3]))
+    assert not MACHINE.syncs and {p.device for p in parts} == {x.device}
+    assert [p.tolist() for p in parts] == [[0], [1, 2], [3, 4, 5]]
+    assert len(x.tensor_split(cd.tensor(3))) == 3
+    assert len(x.tensor_split(cd.tensor([1, 3]).to("cuda"))) == 3
+    assert "the operator reads itself" in str(cd.explain("tensor_split", x, cd.tensor([1, 3])))
+    with pytest.raises(cd.DeviceError, match="expected all tensors on one device"):
+        cd.lstm(
+            cd.ones(2, 1).to("cuda"), cd.tensor([1, 1]), [cd.ones(1, 1, 1)] * 2,
+            [cd.ones(4, 1)] * 2, False, 1, 0.0, False, False,
+        )  # fmt: skip

@@ -39,7 +39,14 @@ def masked(module: nn.Module, x: Any) -> Any:
     return run
 
 
+def packed(module: nn.Module, x: Any) -> Any:
+    """Sequences of several lengths, which are on the CPU."""
+    pack = nn.utils.rnn.pack_padded_sequence
+    return lambda: module(pack(x, cd.tensor([2, 4, 1]), True, False))[0].data
+
+
 LAYERS: dict[str, Any] = {
+    "packed lstm": lambda: (nn.LSTM(6, 5, 2), values(3, 4, 6), packed),
     "lstm": lambda: (nn.LSTM(6, 5, 2, batch_first=True, dropout=0.1), values(3, 4, 6)),
     "gru": lambda: (nn.GRU(6, 5, bidirectional=True), values(3, 4, 6)),
     "encoder": lambda: (
@@ -90,6 +97,8 @@ LOSSES: dict[str, Any] = {
     "kl_div": lambda y, t: F.kl_div(y.log_softmax(-1), y.detach().exp(), reduction="batchmean"),
     "multi_margin_loss": F.multi_margin_loss,
     "topk, sort and scans": lambda y, t: y.topk(2)[0].sum() + y.sort()[0][:, 0] @ y.cumsum(0)[:, 0],
+    "diagonals": lambda y, t: y.diagonal().sum() + y.diag_embed().sum() + y[:, :4].trace(),
+    "index arrays apart": lambda y, t: y[:, None][t % 4, :, t].sum(),
     "rows": lambda y, t: y.index_select(0, t[:2] % 4).sum() + y.repeat_interleave(2, 0).sum(),
 }
 
