@@ -114,6 +114,7 @@ if _typing.TYPE_CHECKING:
     from coredispatch.frontend.tensor_lists import are_alike
     from coredispatch.graph import passes
     from coredispatch.graph.cache import GraphCache, graph_key
+    from coredispatch.ops.elementwise import checked as checked_values
     from coredispatch.ops.support import constants, rules, samples, tolerance
     from coredispatch.ops.support.samples import Sample, laid_out
 
@@ -179,6 +180,7 @@ __all__ = [
     "check",
     "check_index",
     "check_types",
+    "checked_values",
     "check_write",
     "composite",
     "check_reinterpreted",
@@ -240,6 +242,7 @@ _LATER = {
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
     "are_alike": "coredispatch.frontend.tensor_lists:are_alike",
+    "checked_values": "coredispatch.ops.elementwise.checked",
     "constants": "coredispatch.ops.support.constants",
     "graph": "coredispatch.graph",
     "graph_key": "coredispatch.graph.cache:graph_key",

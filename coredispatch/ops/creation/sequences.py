@@ -11,6 +11,7 @@ import numpy as np
 from coredispatch._warnings import warn
 from coredispatch.ops.creation.factories import full, given_or_default, number, sized
 from coredispatch.ops.shape import joining
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Scalar, Tensor
 from coredispatch.ops.support.precision import widest
 from coredispatch.ops.support.rules import exact, ulp
@@ -214,8 +215,8 @@ def eye(
 def _triangle_indices(name: str, upper: bool) -> Any:
     def shape(row: int, col: int, offset: int = 0, *_: Any) -> tuple[int, ...]:
         as_sizes((row, col), "(row, col)")
-        make = np.triu_indices if upper else np.tril_indices
-        return (2, len(make(row, offset, col)[0]))
+        below = sum(min(max(i + offset + (not upper), 0), col) for i in range(row))
+        return (2, row * col - below if upper else below)
 
     @composite(
         name=name,
@@ -238,10 +239,16 @@ def _triangle_indices(name: str, upper: bool) -> Any:
         device: Device | None = None,
     ) -> Tensor:
         row, col = as_sizes((row, col), "(row, col)")
-        i = arange(row, device=device).unsqueeze(1)
-        j = arange(col, device=device)
-        inside = j - i >= offset if upper else j - i <= offset
-        return inside.nonzero().t().to_dtype(dtype or int64)
+        total = shape(row, col, offset)[1]
+        # Nothing is looked for: how many elements a row has is known from its number.
+        rows = arange(row, device=device)
+        first = (rows + offset).clamp(0, col) if upper else lazy.zeros_like(rows)
+        end = lazy.full_like(rows, col) if upper else (rows + offset + 1).clamp(0, col)
+        ends = (end - first).cumsum(0)
+        place = arange(total, device=device)
+        i = lazy.searchsorted(ends, place, right=True)
+        j = place + (end - ends).index_select(0, i)  # columns end where rows do
+        return lazy.stack([i, j]).to_dtype(dtype or int64)
 
     side = "above" if upper else "below"
     indices.__doc__ = (

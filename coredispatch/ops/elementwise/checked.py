@@ -27,7 +27,7 @@ from coredispatch.registry.model.errors import (
     ShapeError,
 )
 
-__all__ = ["checked"]
+__all__ = ["checked", "error_of", "refuses_nan"]
 
 
 def _index(found: Any, low: Any, high: Any) -> Exception:
@@ -121,6 +121,20 @@ def _unpooled(found: Any, low: Any, high: Any) -> Exception:
     )
 
 
+def _probability(found: Any, low: Any, high: Any) -> Exception:
+    return ArgumentError(
+        f"bernoulli needs probabilities between 0 and 1, and one is {found:.6g}",
+        fix="use probabilities from 0 to 1",
+    )
+
+
+def _deviation(found: Any, low: Any, high: Any) -> Exception:
+    return ArgumentError(
+        f"normal needs standard deviations of 0 or more, and one is {found:.6g}",
+        fix="give their absolute values, or the exponential of their logarithms",
+    )
+
+
 _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "index": _index,
     "class": _class,
@@ -137,7 +151,19 @@ _ERRORS: dict[str, Callable[[Any, Any, Any], Exception]] = {
     "repeats": _repeats,
     "unpooled": _unpooled,
     "nan": _nan,
+    "probability": _probability,
+    "deviation": _deviation,
 }
+
+
+def error_of(rule: str, found: Any, low: Any, high: Any) -> Exception:
+    """The error for a value ``found`` that ``rule`` refuses: for kernels that find it later."""
+    return _ERRORS[rule](found, low, high)
+
+
+def refuses_nan(rule: str) -> bool:
+    """Whether NaN is outside of the bounds of ``rule``; elsewhere it passes."""
+    return rule == "probability"
 
 
 def _samples(make: Any) -> Iterator[Sample]:
@@ -172,8 +198,10 @@ def checked(self: Tensor, by: Tensor, low: float | None, high: float | None, rul
     """
     if by.numel() and not by.is_meta:
         for found in (least(by), greatest(by)):
-            if (low is not None and found < low) or (high is not None and found > high):
-                raise _ERRORS[rule](found, low, high)
+            outside = refuses_nan(rule) and found != found
+            outside |= (low is not None and found < low) or (high is not None and found > high)
+            if outside:
+                raise error_of(rule, found, low, high)
     return lazy.clone(self)
 
 

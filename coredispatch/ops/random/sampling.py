@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.ops.elementwise.checked import error_of
 from coredispatch.ops.random.factories import rand_like, random_normal, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
-from coredispatch.ops.support.inspection import all_true, any_true
+from coredispatch.ops.support.inspection import all_true
 from coredispatch.ops.support.rules import broadcast_shapes, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -43,11 +44,8 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     ``bernoulli(x, p)`` takes one probability for all elements. Raises :class:`ArgumentError` for
     a probability outside [0, 1]. The gradient is zero.
     """
-    if self.numel() and not all_true(lazy.ge(self, 0) & lazy.le(self, 1)):
-        raise ArgumentError(
-            "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
-        )
-    return lazy.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
+    p = lazy.checked(self, self, 0, 1, "probability")
+    return lazy.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
 
 
 bernoulli.vjp(self=lambda grad: lazy.zeros_like(grad))
@@ -86,7 +84,7 @@ def normal(
     if not tensors:
         raise DTypeError("normal of two numbers needs a size", fix="use normal(mean, std, size)")
     size = broadcast_shapes([tuple(x.shape) for x in tensors])
-    _check_std(std)
+    std = _checked_std(std)
     like = tensors[0]
     drawn = random_normal(size, dtype=like.dtype, device=like.device, generator=generator)
     return drawn * std + mean
@@ -110,20 +108,18 @@ def _(
     layout: object = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    _check_std(std)
-    return random_normal(size, mean, std, dtype=dtype, device=device, generator=generator)
+    return random_normal(
+        size, mean, _checked_std(std), dtype=dtype, device=device, generator=generator
+    )
 
 
-def _check_std(std: Any) -> None:
+def _checked_std(std: Any) -> Any:
+    """``std``, which is not negative."""
     if hasattr(std, "shape"):
-        negative = std.device.type != "meta" and std.numel() and any_true(std < 0)
-    else:
-        negative = std < 0
-    if negative:
-        raise ArgumentError(
-            "normal needs standard deviations of 0 or more",
-            fix="give their absolute values, or the exponential of their logarithms",
-        )
+        return lazy.checked(std, std, 0, None, "deviation")
+    if std < 0:
+        raise error_of("deviation", std, 0, None)
+    return std
 
 
 def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *_: Any) -> Any:

@@ -283,7 +283,10 @@ def repeat_interleave(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
             fix="give one number, or one for each slice",
         )
-    _check_output_size(sum(counts), output_size)
+    total = sum(counts)
+    _check_output_size(total, output_size)
+    if isinstance(repeats, Value):
+        return lazy.index_select(self, d, _places(lazy.cumsum(repeats, 0), total))
     return lazy.index_select(self, d, _runs(counts, self.device))
 
 
@@ -305,8 +308,12 @@ def _runs_of(counts: Any, total: int) -> Any:
     """The runs of counts that add up to ``total``: no value is read to know how many they are."""
     ends = lazy.cumsum(counts, 0)
     ends = lazy.checked(ends, counts, 0, None, "repeats")
-    ends = lazy.checked(ends, ends[-1], total, total, "repeats")
-    return lazy.searchsorted(ends, lazy.arange(total, device=counts.device), right=True)
+    return _places(lazy.checked(ends, ends[-1], total, total, "repeats"), total)
+
+
+def _places(ends: Any, total: int) -> Any:
+    """The runs that end where ``ends`` says, the last of them at ``total``."""
+    return lazy.searchsorted(ends, lazy.arange(total, device=ends.device), right=True)
 
 
 @repeat_interleave.overload
@@ -319,9 +326,9 @@ def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
         )
     if output_size is not None and repeats.numel() > 1:
         return lazy.to_dtype(_runs_of(repeats, output_size), dtype_of(repeats))
-    counts = repeats.tolist()
-    _check_output_size(sum(counts), output_size)
-    return lazy.to_dtype(_runs(counts, repeats.device), dtype_of(repeats))
+    total = sum(as_size(n, "repeats") for n in repeats.tolist())
+    _check_output_size(total, output_size)
+    return lazy.to_dtype(_places(lazy.cumsum(repeats, 0), total), dtype_of(repeats))
 
 
 # ---- diagonals and triangles --------------------------------------------------------------------

@@ -15,18 +15,20 @@ import os
 import struct
 import threading
 from collections.abc import Callable
+from math import isinf
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, DimError, KernelError
+from coredispatch.plugin import ArgumentError, DimError, KernelError, checked_values
 from coredispatch_cuda_cupy import capture
 
 __all__ = [
     "CLASS",
     "DIVISOR",
     "INDEX",
-    "NAN",
+    "INTEGER",
+    "NO_BOUND",
     "NUMBER",
     "PROBABILITY",
     "ROW",
@@ -58,13 +60,8 @@ def _no_class(op: str, value: int, low: int, high: int) -> Exception:
     return DimError(f"{op}: target {value} is out of bounds for {high + 1} classes", fix=fix)
 
 
-def _no_class_number(op: str, value: int, low: int, high: int) -> Exception:
-    fix = f"use classes from 0 to {high}"
-    return DimError(f"class {value} is out of range for {high + 1} classes", fix=fix)
-
-
 def _no_probability(op: str, bits: int, low: int, which: int) -> Exception:
-    (value,) = struct.unpack("<d", struct.pack("<q", bits))
+    value = _number(bits)
     name = ("input", "target")[which]
     fix = "use binary_cross_entropy_with_logits for logits" if name == "input" else None
     return ArgumentError(
@@ -85,20 +82,34 @@ def _division(op: str, value: int, low: int, high: int) -> Exception:
     )
 
 
-def _nan(op: str, value: int, low: int, high: int) -> Exception:
-    return ArgumentError("the input holds NaN, which no integer stands for")
+def _refused_integer(rule: str, value: int, low: int, high: int) -> Exception:
+    bounds = (None if abs(bound) == NO_BOUND else bound for bound in (low, high))
+    return checked_values.error_of(rule, value, *bounds)
+
+
+def _refused_number(rule: str, *bits: int) -> Exception:
+    value, low, high = (_number(one) for one in bits)
+    bounds = (None if isinf(bound) else bound for bound in (low, high))
+    return checked_values.error_of(rule, value, *bounds)
+
+
+def _number(bits: int) -> float:
+    """The float64 that these bits are."""
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
 #: kinds of problems, as the kernels write them
-INDEX, ROW, CLASS, PROBABILITY, DIVISOR, NAN, NUMBER = 1, 2, 3, 4, 5, 6, 7
+INDEX, ROW, CLASS, PROBABILITY, DIVISOR, INTEGER, NUMBER = 1, 2, 3, 4, 5, 6, 7
+#: a bound that no value passes, in the place of one that is not there
+NO_BOUND = 2**62
 _ERRORS: dict[int, Callable[[str, int, int, int], Exception]] = {
     INDEX: _out_of_bounds,
     ROW: _no_row,
     CLASS: _no_class,
     PROBABILITY: _no_probability,
     DIVISOR: _division,
-    NAN: _nan,
-    NUMBER: _no_class_number,
+    INTEGER: _refused_integer,
+    NUMBER: _refused_number,
 }
 
 

@@ -56,6 +56,7 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
     table: dict[str, Kernel] = {
         "add": cupy.add,
         "matmul": lambda a, b: cupy.matmul(a, b),
+        "gcd": cupy.gcd,
         "linear": linear,
         "linear_weight_grad": linear_weight_grad,
         "fill_": fill_,

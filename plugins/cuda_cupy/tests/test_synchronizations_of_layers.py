@@ -96,6 +96,19 @@ LOSSES: dict[str, Any] = {
     "probabilities": lambda y, t: F.binary_cross_entropy(y.sigmoid(), F.one_hot(t, 5).float()),
     "kl_div": lambda y, t: F.kl_div(y.log_softmax(-1), y.detach().exp(), reduction="batchmean"),
     "multi_margin_loss": F.multi_margin_loss,
+    "multilabel_margin_loss": lambda y, t: F.multilabel_margin_loss(y, F.one_hot(t, 5)),
+    "gaussian_nll_loss": lambda y, t: F.gaussian_nll_loss(y[:, 0], t.float(), y[:, 1].exp()),
+    "ctc_loss": lambda y, t: F.ctc_loss(
+        y.log_softmax(-1)[:, None], t[None, :2] % 4 + 1, (4,), (2,)
+    ),
+    "bernoulli": lambda y, t: (y * y.sigmoid().bernoulli()).sum(),
+    "normal": lambda y, t: (y * cd.normal(y, y.exp())).sum(),
+    "masked_scatter": lambda y, t: y.masked_scatter(t[:, None] > 2, y.exp()).sum(),
+    "unpooling": lambda y, t: F.max_unpool1d(
+        *F.max_pool1d(y[None], 2, return_indices=True), 2
+    ).sum(),
+    "pairs": lambda y, t: F.pdist(y).sum() + y[tuple(cd.tril_indices(4, 5, device="cuda"))].sum(),
+    "repeats": lambda y, t: y.repeat_interleave(t * 0 + 2, 0, output_size=8).sum(),
     "topk, sort and scans": lambda y, t: y.topk(2)[0].sum() + y.sort()[0][:, 0] @ y.cumsum(0)[:, 0],
     "diagonals": lambda y, t: y.diagonal().sum() + y.diag_embed().sum() + y[:, :4].trace(),
     "index arrays apart": lambda y, t: y[:, None][t % 4, :, t].sum(),
@@ -135,9 +148,48 @@ def test_a_step_of_an_optimizer_after_clipping(on_host: Any, name: str) -> None:
     assert waits(step) == []
 
 
-@pytest.mark.parametrize("wrong", [5, -1])
-def test_a_class_out_of_range_is_an_error_at_the_next_wait(on_host: Any, wrong: int) -> None:
-    classes = cd.tensor([0, wrong]).to("cuda")
-    hot = F.one_hot(classes, 5)
-    with pytest.raises(IndexError, match=f"class {wrong} is out of range for 5 classes"):
-        hot.cpu()
+REFUSED: dict[str, Any] = {
+    "one of 5 classes": (lambda x: F.one_hot(x, 5), [0, 5], "class 5 is out of range"),
+    "a class": (lambda x: F.one_hot(x, 5), [0, -1], "class -1 is out of range for 5 classes"),
+    "a probability": (cd.bernoulli, [0.5, 1.5], "between 0 and 1, and one is 1.5"),
+    "NaN": (cd.bernoulli, [0.5, float("nan")], "between 0 and 1, and one is nan"),
+    "a deviation": (lambda x: cd.normal(x, x), [0.5, -2.0], "0 or more, and one is -2"),
+    "a variance": (lambda x: F.gaussian_nll_loss(x, x, x), [1.0, -2.0], "var has a negative"),
+    "repeats": (
+        lambda x: x.repeat_interleave(x, output_size=4), [1, 2], "add up to 3, not to output_size=4"
+    ),
+    "no repeats": (lambda x: x.repeat_interleave(x, output_size=1), [2, -1], "-1 are negative"),
+    "a mask": (
+        lambda x: x.masked_scatter(x > 0, x[:1]), [1, 2], "asks for 2 elements, source has 1"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_value_that_is_refused_is_an_error_at_the_next_wait(
+    on_host: Any, monkeypatch: pytest.MonkeyPatch, name: str, at_once: bool
+) -> None:
+    call, values, text = REFUSED[name]
+    x = cd.tensor(values).to("cuda")
+    monkeypatch.setenv("COREDISPATCH_CHECK", str(int(at_once)))
+    if not at_once:
+        made = call(x)
+        with pytest.raises(RuntimeError, match=text):
+            made.cpu()
+        made.cpu()  # it is said once
+        return
+    for refused in (x, cd.tensor(values)):  # as on the CPU
+        with pytest.raises(RuntimeError, match=text if refused is x else None):
+            call(refused)
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16, cd.float64])
+def test_numbers_of_every_width_are_checked(on_host: Any, dtype: Any) -> None:
+    for values, fits in (([0.0, 1.0], True), ([0.0] * 700 + [1.25], False), ([-0.25], False)):
+        made = cd.bernoulli(cd.tensor(values, dtype=dtype).to("cuda"))
+        if fits:
+            assert made.tolist() == values
+            continue
+        with pytest.raises(RuntimeError, match=f"one is {values[-1]}"):
+            made.cpu()

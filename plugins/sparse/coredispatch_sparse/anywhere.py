@@ -45,10 +45,10 @@ def columns(tensor: Tensor) -> Tensor:
 
 def rows(tensor: Tensor) -> Tensor:
     """The row of each stored element, int64."""
-    crow = part(tensor, to_raw(tensor).crow_indices).long()
-    n = tensor.shape[0]
-    numbers = operator("arange")(n, dtype=DType.of("int64"), device=tensor.device)
-    return numbers.repeat_interleave(crow[1:] - crow[:-1])
+    ends = part(tensor, to_raw(tensor).crow_indices).long()[1:]
+    count = int(to_raw(tensor).col_indices.shape[0])
+    places = operator("arange")(count, dtype=DType.of("int64"), device=tensor.device)
+    return operator("searchsorted")(ends.contiguous(), places, right=True)
 
 
 def stored(tensor: Tensor) -> Tensor:

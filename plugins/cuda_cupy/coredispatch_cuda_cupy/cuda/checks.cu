@@ -1,4 +1,4 @@
-// Indices checked for another kernel that uses them.
+// Values checked for another kernel that uses them.
 
 // Reports what is not in [low, n).
 extern "C" __global__ void check_values(

@@ -109,7 +109,6 @@ def kernels(cupy: Any) -> dict[str, Callable[..., Any]]:
         "embedding_backward": embedding_backward,
         **_subscripts(cupy, rows),
         **_elements(cupy, rows),
-        "checked": _checked(cupy, rows.checking),
     }
 
 
@@ -295,29 +294,6 @@ def _elements(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
         return out.astype(self.dtype, copy=False)
 
     return {"gather": gather, "scatter": scatter, "scatter_add": scatter_add}
-
-
-def _checked(cupy: Any, checking: Family) -> Callable[..., Any]:
-    """The kernel of ``checked``, for rules about integers that devices are asked often."""
-    kinds = {
-        "index": checks.INDEX,
-        "class": checks.CLASS,
-        "class number": checks.NUMBER,
-        "nan": checks.NAN,
-    }
-
-    def checked(self: Any, by: Any, low: Any, high: Any, rule: str) -> Any:
-        if rule not in kinds or not is_index(by) or None in (low, high):
-            return NotImplemented
-        if by.size:
-            flag, number = checks.flag(cupy, "checked")
-            arguments = (as_index(cupy, by), by.size, int(high) + 1, int(low))
-            given = (*arguments, flag, kinds[rule], number)
-            checking("check_values", arguments[0].dtype, blocks(by.size), 256, given)
-            checks.finish(cupy)
-        return self.copy()
-
-    return checked
 
 
 class Rows:
