@@ -69,6 +69,15 @@ def test_what_cusparse_does_not_take_is_made_of_operators(cusparse):
     found = half.to_sparse_csr().to("cuda") @ half.to("cuda")
     cd.testing.assert_close(found.cpu(), half @ half)
     assert cusparse == []
+    for dtype in (cd.float16, cd.int64, cd.bool):
+        wide = (cd.arange(6) % 4).reshape(2, 3).to(dtype)
+        matrix, other = half.to(dtype).to_sparse_csr().to("cuda"), wide.to("cuda")
+        products = matrix @ other, other.t() @ matrix, other[:, 0] @ matrix, matrix.t() @ other
+        here = half.to(dtype)
+        wanted = here @ wide, wide.t() @ here, wide[:, 0] @ here, here.t() @ wide
+        for product, expected in zip(products, wanted, strict=True):
+            cd.testing.assert_close(product.cpu(), expected)
+    assert cusparse == []
     with pytest.raises(cd.ShapeError, match="inner dimensions"):
         half.float().to_sparse_csr().to("cuda") @ cd.ones(3, device="cuda")
 

@@ -122,6 +122,18 @@ def test_a_loss_and_its_gradient(on_host: Any, name: str) -> None:
     assert waits(lambda: LOSSES[name](y, target).backward()) == []
 
 
+def test_products_with_a_sparse_matrix(on_host: Any) -> None:
+    """Of half precision, which cuSPARSE does not take."""
+    weight = values(4, 5).half().relu().to_sparse_csr().requires_grad_()
+    x = values(5, 3).half().requires_grad_()
+
+    def step() -> None:
+        y = weight @ x
+        (y.t() @ weight).sum().backward()
+
+    assert waits(step) == []
+
+
 OPTIMIZERS: dict[str, Any] = {
     "sgd foreach": lambda p: cd.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
     "adamw foreach": lambda p: cd.optim.AdamW(p, foreach=True),

@@ -215,27 +215,40 @@ def transpose(self: Tensor) -> Tensor:
     """A stable sort by column leaves the rows inside a column in increasing order."""
     raw, column = to_raw(self), columns(self)
     order = column.argsort(stable=True)
+    values = stored(self)[order]
+    if raw.pattern.turned_from is not None:
+        return made(raw.pattern.turned_from, values)
     index = part(self, raw.col_indices).dtype
     crow = offsets(column, self.shape[1]).to(index).contiguous()
     col = rows(self)[order].to(index).contiguous()
     pattern = Pattern(to_raw(crow), to_raw(col), raw.shape[::-1], check=False)
-    return made(pattern, stored(self)[order])
+    pattern.turned_from = raw.pattern
+    return made(pattern, values)
 
 
 def matmul(self: Any, other: Any) -> Tensor:
-    """Sparse ``self`` times a strided vector or matrix: gathered, multiplied, added by rows."""
-    if not sparse(self) or sparse(other) or other.ndim > 2:
+    """A sparse and a strided matrix or vector: gathered, multiplied, added by rows or columns."""
+    right = sparse(other)
+    pattern, dense = (other, self) if right else (self, other)
+    if not sparse(pattern) or sparse(dense) or dense.ndim not in (1, 2):
         raise refused("matmul", self, other)
-    if self.shape[1] != other.shape[0]:
+    if self.shape[-1] != other.shape[0]:
         raise ShapeError(
             f"the inner dimensions of {tuple(self.shape)} and {tuple(other.shape)} differ",
             fix="transpose one factor, or check the order of the factors",
         )
-    dtype = common(stored(self), other)
-    values, gathered = widened(stored(self), dtype), widened(other, dtype)[columns(self)]
-    terms = (values if other.ndim == 1 else values[:, None]) * gathered
-    out = terms.new_zeros((self.shape[0], *other.shape[1:]))
-    return out.index_add(0, rows(self), terms).to(dtype)
+    dtype = common(stored(pattern), dense)
+    values, dense = widened(stored(pattern), dtype), widened(dense, dtype)
+    inner, outer = rows(pattern), columns(pattern)
+    if not right:
+        inner, outer = outer, inner
+    dim = dense.ndim - 1 if right else 0
+    terms = dense.index_select(dim, inner) * (
+        values if right or dense.ndim == 1 else values[:, None]
+    )
+    size = list(dense.shape)
+    size[dim] = pattern.shape[1 if right else 0]
+    return terms.new_zeros(size).index_add(dim, outer, terms).to(dtype)
 
 
 def sampled_matmul(self: Any, x: Any, y: Any) -> Tensor:

@@ -30,9 +30,16 @@ class Pattern:
     A pattern never changes (its arrays are read-only), so every matrix derived elementwise from
     another (its negation, its gradient) shares the pattern together with what was worked out
     from it: the row of each element and the pattern of the transpose.
+
+    Attributes:
+        turned_from: on a device, the pattern that this one is the transpose of, or None: turned
+            back a matrix shares that one. The order of the elements is not kept there, as other
+            streams would not wait for it.
     """
 
-    __slots__ = ("_counts", "_rows", "_transposed", "col_indices", "crow_indices", "shape")
+    __slots__ = (
+        "_counts", "_rows", "_transposed", "col_indices", "crow_indices", "shape", "turned_from",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class Pattern:
         self.crow_indices = read_only(crow_indices)
         self.col_indices = read_only(col_indices)
         self.shape = shape
+        self.turned_from: Pattern | None = None
         self._counts: np.ndarray | None = None
         self._rows: np.ndarray | None = None
         self._transposed: tuple[Pattern, np.ndarray] | None = None

@@ -1,8 +1,8 @@
 """Rows of (sparse_csr, cuda): products by cuSPARSE, through CuPy.
 
 Without them a product is made of core operators, which gather a row of the dense factor for each
-stored element, and wait for the device to learn how many there are. cuSPARSE takes float32,
-float64 and complex numbers, with int32 indices; the rest is left to such products.
+stored element. cuSPARSE takes float32, float64 and complex numbers, with int32 indices; the rest is
+left to such products.
 """
 
 from __future__ import annotations
