@@ -72,5 +72,8 @@ def is_pinned(array: Any) -> bool:
 
 
 def where_possible(tensor: Tensor, asked: Any) -> Tensor:
-    """A new tensor on the CPU, in page-locked memory if ``asked`` and there is a device."""
-    return pinned(tensor) if asked and tensor.device.type == "cpu" and can_pin() else tensor
+    """A new tensor on the CPU, in page-locked memory if ``asked`` and there is a device.
+
+    Raises :class:`OpError` for one that was made on a device, but for meta tensors.
+    """
+    return pinned(tensor) if asked and not tensor.is_meta and can_pin() else tensor

@@ -258,6 +258,7 @@ def selections(make: Any) -> Iterator[Sample]:
     for a, b in BROADCAST_SHAPES:
         yield Sample(make.mask(a), make(a), make(b))
         yield Sample(make.mask(b), make(a), make(()))
+    yield Sample(make.mask((3, 5)), 1.5, -2)
 
 
 def with_options(*options: dict[str, Any], shapes: Any = SHAPES) -> Sampler:

@@ -368,7 +368,6 @@ def test_pinned_memory(stand_in):
     assert pinned.untyped_storage().is_pinned() and x.untyped_storage().pin_memory().is_pinned()
     assert pinned.tolist() == x.tolist() and not pinned.requires_grad
     assert cd.zeros(3, pin_memory=True).is_pinned() and cd.tensor([1], pin_memory=True).is_pinned()
-    assert not cd.zeros(3, device="cuda", pin_memory=True).is_pinned()
     assert cd.tensor([1.5, 2], dtype=cd.bfloat16).pin_memory().tolist() == [1.5, 2]
     with pytest.raises(cd.OpError, match="only dense CPU tensors"):
         x.to("cuda").pin_memory()
@@ -532,3 +531,14 @@ def test_copies_between_devices_order_both_streams(late):
     assert over.cpu().tolist() == [9] * 4
     wide = cd.ones(3, 2, device="cuda").t()
     assert wide.to("cuda:1").cpu().tolist() == wide.cpu().tolist()
+
+
+def test_what_lies_on_a_device_is_not_pinned(stand_in):
+    for make in (
+        lambda: cd.zeros(3, device="cuda", pin_memory=True),
+        lambda: cd.tensor([1.0], device="cuda", pin_memory=True),
+        lambda: cd.ones(2, device="cuda").pin_memory(),
+    ):
+        with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+            make()
+    assert cd.zeros(3, device="meta", pin_memory=True).is_meta

@@ -354,3 +354,13 @@ def test_two_devices(stand_in):
 def test_an_operator_without_kernel_says_so(stand_in):
     assert issubclass(MissingKernel, NotImplementedError)
     assert "cuda" in str(cd.explain("add", cd.ones(1, device="cuda"), 1))
+
+
+def test_a_choice_between_two_numbers_has_the_default_dtype(stand_in):
+    mask = (cd.arange(3) > 0).to("cuda")
+    assert cd.where(mask, 0.0, float("-inf")).dtype is cd.float32
+    assert cd.where(mask, 1, 0.5).dtype is cd.float32
+    assert cd.where(mask, 1, 0).dtype is cd.int64
+    assert cd.where(mask, True, False).dtype is cd.bool
+    assert cd.where(mask, 0.5, 1j).dtype is cd.complex64
+    assert {t.dtype for t in cd.geqrf(cd.ones(3, 2, device="cuda"))} == {cd.float32}

@@ -11,7 +11,7 @@ from typing import Any
 
 from coredispatch.backends.array_api.elementwise.standard import complex_of, of_bools
 from coredispatch.backends.array_api.namespace import Namespace, is_half
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import DType, result_type
 
 __all__ = ["kernels"]
 
@@ -106,7 +106,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if str(condition.dtype).rpartition(".")[2] != "bool":
             condition = condition != 0
         if not hasattr(a, "dtype") and not hasattr(b, "dtype"):
-            a = xp.asarray(a)
+            a = xp.asarray(a, dtype=xp.native(result_type(a, b)))
         return xp.where(condition, a, b)
 
     def square_root_inverse(x: Any) -> Any:
