@@ -195,7 +195,7 @@ gpu-tests:
 # Cases that fail (status 1) keep no further level from running; no device, or the end of the time, do.
 gpu-conformance:
 	@mkdir -p $(GPU_REPORT)
-	COREDISPATCH_PLUGINS=$(GPU_PLUGIN) timeout -k 20 200 sh -c 'trap : TERM; failed=0; for level in $(GPU_LEVELS); do \
+	COREDISPATCH_PLUGINS=$(GPU_PLUGIN) timeout -k 20 135 sh -c 'trap : TERM; failed=0; for level in $(GPU_LEVELS); do \
 	    $(ON_GPU) -m coredispatch conformance run --backend $(GPU_BACKEND) --level $$level --quiet \
 	        --database $(GPU_REPORT)/conformance.sqlite --resume --json $(GPU_REPORT)/$$level.json \
 	        $(GPU_CONFORMANCE) || { code=$$?; failed=1; \

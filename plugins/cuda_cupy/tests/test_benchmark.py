@@ -185,7 +185,7 @@ def test_the_parts_of_make_gpu_end_within_ten_minutes() -> None:
         limit = re.search(r"timeout (?:-s INT )?-k (\d+) (\d+) ", recipe.group(1))
         assert limit is not None, part
         limits.append(sum(map(int, limit.groups())))
-    assert len(limits) == 3 and sum(limits) <= 600
+    assert len(limits) == 3 and sum(limits) <= 530  # and the installation: ten minutes
 
 
 def test_tests_are_loaded_where_there_is_pytest_alone() -> None:
