@@ -348,3 +348,11 @@ class TestBesidePyTorch:
         back = torch.load(path)["w"]
         assert back.dtype is getattr(torch, name)
         assert back.view(torch.uint8).tolist() == list(range(3, 12))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_is_all_bits_zero_however_it_is_written(name: str) -> None:
+    dtype = getattr(cd, name)
+    x = cd.ones(2, 3).to(dtype)
+    for zeros in (x.clone().zero_(), x.clone().t().zero_(), cd.zeros_like(x), x.clone().fill_(0)):
+        assert not zeros.contiguous().view(cd.uint8).any()

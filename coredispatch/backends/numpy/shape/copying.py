@@ -95,8 +95,9 @@ def _one(value: Any) -> Any:
 
 
 def zero_(x: np.ndarray) -> None:
-    """Set every element of ``x`` to 0."""
-    _writeable(x)[...] = 0
+    """Set every element of ``x`` to 0; of numbers that have none (float8_e8m0fnu) to the least."""
+    x = _writeable(x)
+    x[...] = np.zeros((), x.dtype)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
