@@ -221,6 +221,16 @@ def test_the_details_of_a_quantized_tensor_are_there(device: str) -> None:
         assert part.tolist() == getattr(per_channel(), name)().tolist()
 
 
+@pytest.mark.parametrize("device", ["cards:1", "delayed:0"])
+def test_sparse_matrices_are_made_and_added_there(device: str) -> None:
+    x = cd.tensor(thinned())
+    made = x.to(device).to_sparse_csr()
+    other = x.flip(0).to_sparse_csr().to(device)
+    for found, wanted in ((made, x), (made + other, x + x.flip(0)), (made - other, x - x.flip(0))):
+        assert str(found.device) == device and found.layout == "sparse_csr"
+        assert found.to_dense().tolist() == wanted.tolist()
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "sum of sparse and strided": (
         lambda: MADE["csr"]().to("cards:0") + MADE["csr"]().to_dense().to("cards:0"),

@@ -44,8 +44,10 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
             source = HOOKS.value_type.to(source, dtype_of(target))
         source = HOOKS.value_type.to(source, target.device)
         return dispatch_below(op, (args[0], source, *args[2:]), entry.mask)
-    if isinstance(args[0], Value) and not movable(args[0]):
-        args = _with_indices(op, args, movable)
+    if isinstance(args[0], Value):
+        brought = _with_indices(op, args, movable)
+        if brought is not None:
+            return dispatch_below(op, brought, entry.mask)
     tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [v for v in tensors if isinstance(v, Value)]
     blocked = len(names) != 1 or any(movable(v) and tuple(v.raw.shape) != () for v in tensors)
@@ -114,22 +116,28 @@ def _read_later(target: Any, source: Any) -> bool:
 
 def _with_indices(
     op: Operator, args: tuple[Any, ...], movable: Callable[[Any], bool]
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...] | None:
     """``args`` with ``movable`` index tensors on the device of the first, as in PyTorch.
 
-    An integer of no dimension becomes a number, so that tensors without data can be indexed by it.
+    An integer of no dimension becomes a number wherever it is, so that tensors without data can be
+    indexed by it. None where there is nothing to change.
     """
-    device = args[0].device
+    device, changed = args[0].device, False
 
     def brought(item: Any) -> Any:
-        if not movable(item):
+        nonlocal changed
+        if not isinstance(item, Value) or getattr(item, "device", device) == device:
             return item
         if not item.raw.shape and dtype_of(item).is_integral and dtype_of(item).kind != "b":
+            changed = True
             return python_number(item)
+        if not movable(item):
+            return item
+        changed = True
         return HOOKS.value_type.to(item, device)
 
     made = list(args)
     for position, param in enumerate(op.schema.params):
         if param.kind == "Index" and isinstance(made[position], (list, tuple)):
             made[position] = type(made[position])([brought(item) for item in made[position]])
-    return tuple(made)
+    return tuple(made) if changed else None

@@ -105,3 +105,17 @@ def test_places_to_cut_at_stay_on_the_cpu(stand_in):
             cd.ones(2, 1).to("cuda"), cd.tensor([1, 1]), [cd.ones(1, 1, 1)] * 2,
             [cd.ones(4, 1)] * 2, False, 1, 0.0, False, False,
         )  # fmt: skip
+
+
+def test_an_integer_on_a_device_indexes_tensors_anywhere(stand_in):
+    one, last = cd.tensor(1).to("cuda"), cd.cuda.device_count() - 1
+    x = cd.arange(6).reshape(2, 3)
+    for there in (x, x.to(f"cuda:{last}")):
+        assert there[one].tolist() == [3, 4, 5]
+        assert there[one, cd.tensor([0, 2])].tolist() == [3, 5]
+        written = there.clone()
+        written[0, one] = 7
+        assert written.tolist() == [[0, 7, 2], [3, 4, 5]] and written.device == there.device
+    for wrong in (one[None], one.bool()):
+        with pytest.raises(cd.DeviceError, match="expected all tensors on one device"):
+            x[wrong]

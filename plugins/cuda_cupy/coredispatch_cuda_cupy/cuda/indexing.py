@@ -146,9 +146,9 @@ def _subscripts(cupy: Any, rows: Rows) -> dict[str, Callable[..., Any]]:
 
     def divided(shape: tuple[int, ...], index: Any) -> Any:
         """The basic part of a subscript and the index arrays behind it; None to reject."""
-        index = tuple(cupy.asarray(item) if isinstance(item, list) else item for item in index)
+        index = [cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in index]
         kinds = {item.dtype.kind for item in index if isinstance(item, cupy.ndarray)}
-        if kinds != {"i"} or any(isinstance(item, (bool, tuple)) for item in index):
+        if kinds != {"i"} or any(isinstance(item, bool) for item in index):
             return None
         basic, advanced = parts.split(shape, index)
         return None if advanced is None else ((*(basic or ()), ...), advanced)
