@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 import gc
 import locale
+import logging
 import os
 import random
 import signal
@@ -78,6 +80,69 @@ def _restore_hooks(kept: tuple[Any, ...]) -> None:
     sys.excepthook, sys.displayhook, sys.unraisablehook = kept
 
 
+def _traces() -> tuple[Any, ...]:
+    return sys.gettrace(), sys.getprofile()
+
+
+def _restore_traces(kept: tuple[Any, ...]) -> None:
+    sys.settrace(kept[0])
+    sys.setprofile(kept[1])
+
+
+def _error_calls() -> tuple[Any, ...]:
+    return np.geterrcall(), np.getbufsize()
+
+
+def _restore_error_calls(kept: tuple[Any, ...]) -> None:
+    np.seterrcall(kept[0])
+    np.setbufsize(kept[1])
+
+
+#: timers of the processor's time; that of real time is what a test runner stops tests by
+_CLOCKS = [getattr(signal, n) for n in ("ITIMER_VIRTUAL", "ITIMER_PROF") if hasattr(signal, n)]
+
+
+def _timers() -> tuple[bool, ...]:
+    """Which timers run; not how long they still have."""
+    return tuple(signal.getitimer(clock) != (0.0, 0.0) for clock in _CLOCKS)
+
+
+def _stop_timers(kept: tuple[bool, ...]) -> None:
+    for clock, running in zip(_CLOCKS, kept, strict=True):
+        if not running:
+            signal.setitimer(clock, 0.0)
+
+
+def _processors() -> Any:
+    """On which processors the process may run, where the system tells."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+
+
+def _restore_processors(kept: Any) -> None:
+    if kept is not None:
+        os.sched_setaffinity(0, kept)
+
+
+def _logging() -> tuple[int, int]:
+    """What is logged; handlers are a test runner's own."""
+    return logging.root.level, logging.root.manager.disable
+
+
+def _restore_logging(kept: tuple[int, int]) -> None:
+    logging.root.setLevel(kept[0])
+    logging.disable(kept[1])
+
+
+def _decimals() -> tuple[int, str]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding
+
+
+def _restore_decimals(kept: tuple[int, str]) -> None:
+    context = decimal.getcontext()
+    context.prec, context.rounding = kept
+
+
 def _threads() -> Any:
     return cd.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
 
@@ -130,6 +195,15 @@ def _rounding() -> Any:
     return float(tiny * one), up, down
 
 
+def _collector() -> tuple[bool, tuple[int, ...]]:
+    return gc.isenabled(), gc.get_threshold()
+
+
+def _restore_collector(kept: tuple[bool, tuple[int, ...]]) -> None:
+    _set_collector(kept[0])
+    gc.set_threshold(*kept[1])
+
+
 def _set_collector(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
 
@@ -155,9 +229,15 @@ _LASTING: dict[str, _Look] = {
     "signal handlers": (_signals, _restore_signals),
     "the number of threads of a call": (_threads, lambda kept: cd.set_num_threads(kept[0])),
     "the number of threads of a library": (_library_threads, _set_library_threads),
+    "what NumPy does with errors, and its buffers": (_error_calls, _restore_error_calls),
     "hooks of the interpreter": (_hooks, _restore_hooks),
+    "timers of the process": (_timers, _stop_timers),
+    "what traces the interpreter": (_traces, _restore_traces),
+    "the processors it may run on": (_processors, _restore_processors),
+    "what is logged": (_logging, _restore_logging),
+    "the precision of decimal numbers": (_decimals, _restore_decimals),
     "the search path": (lambda: [*sys.path], lambda kept: sys.path.__setitem__(slice(None), kept)),
-    "the collector of garbage": (gc.isenabled, _set_collector),
+    "the collector of garbage": (_collector, _restore_collector),
     "the default dtype": (cd.get_default_dtype, cd.set_default_dtype),
     "the gradient mode": (cd.is_grad_enabled, _set_gradients),
     "how NumPy prints": (np.get_printoptions, lambda kept: np.set_printoptions(**kept)),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
 import gc
+import logging
+import os
 import random
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +79,29 @@ def own_seed(correct: Any, raws: Any) -> Any:
     return correct(*raws)
 
 
+def setting(change: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    """A kernel that changes a setting of the process and leaves it so."""
+
+    def around(correct: Any, raws: Any) -> Any:
+        change()
+        return correct(*raws)
+
+    return around
+
+
+def _nobody(*_: Any) -> None:
+    """What is called where nobody looks."""
+
+
+def _few_digits() -> None:
+    decimal.getcontext().prec = 5
+
+
+def _one_processor() -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
 def _entry(op: str, says: str, around: Any) -> tuple[None, dict[str, Any]]:
     details = {"kernel": _kernel(op, around)}
     return None, {"op": op, "ops": (op,), "checks": (31,), "says": says, "details": details}
@@ -87,4 +115,18 @@ PROCESS: dict[str, tuple[Any, dict[str, Any]]] = {
     "the default dtype is put back": _entry("floor", "default dtype", default_dtype),
     "the collector is started": _entry("ceil", "garbage", collected),
     "a generator is seeded alike": _entry("trunc", "generator", own_seed),
+    "what NumPy calls for errors": _entry(
+        "exp", "does with errors", setting(lambda: np.seterrcall(_nobody))
+    ),
+    "NumPy's buffers": _entry("sqrt", "does with errors", setting(lambda: np.setbufsize(4 * 4096))),
+    "a profiler": _entry("cos", "traces", setting(lambda: sys.setprofile(_nobody))),
+    "one processor": _entry("matmul", "processors", setting(_one_processor)),
+    "logging": _entry("sin", "logged", setting(lambda: logging.disable(logging.ERROR))),
+    "the digits of decimal numbers": _entry("tan", "decimal", setting(_few_digits)),
+    "how often garbage is collected": _entry(
+        "neg", "garbage", setting(lambda: gc.set_threshold(100_000))
+    ),
+    "a timer": _entry(
+        "abs", "timers", setting(lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 1e6))
+    ),
 }
