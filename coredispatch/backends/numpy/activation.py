@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.elementwise.error_functions import normal
 from coredispatch.backends.numpy.elementwise.pointwise import bounded, sigmoid
+from coredispatch.backends.numpy.reduction.sums import summed
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
@@ -241,7 +242,7 @@ def softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
         return x.astype(native)
     e = _shifted(x, dim)
     np.exp(e, e)
-    np.divide(e, np.add.reduce(e, dim, None, None, True), e)
+    np.divide(e, summed(e, dim, e.dtype, True), e)
     return e if e.dtype is native else e.astype(native)
 
 
@@ -256,7 +257,7 @@ def log_softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
         normalize_dim(dim, x.ndim)
         return x.astype(native)
     out = _shifted(x, dim)
-    total = np.add.reduce(np.exp(out), dim, None, None, True)
+    total = summed(np.exp(out), dim, out.dtype, True)
     np.subtract(out, np.log(total, total), out)
     return out if out.dtype is native else out.astype(native)
 
@@ -267,7 +268,7 @@ def softmax_backward(grad: np.ndarray, y: np.ndarray, dim: int) -> Any:
     if not y.ndim:
         return np.multiply(grad, y) - np.multiply(grad, y) * y
     weighted = np.multiply(grad, y)
-    total = np.add.reduce(weighted, dim, None, None, True)
+    total = summed(weighted, dim, weighted.dtype, True)
     return np.subtract(weighted, np.multiply(y, total), weighted)
 
 
@@ -277,7 +278,7 @@ def log_softmax_backward(grad: np.ndarray, y: np.ndarray, dim: int) -> Any:
     if not y.ndim:
         return grad - np.exp(y) * grad
     e = np.exp(y)
-    np.multiply(e, np.add.reduce(grad, dim, None, None, True), e)
+    np.multiply(e, summed(grad, dim, grad.dtype, True), e)
     return np.subtract(grad, e, e)
 
 

@@ -18,7 +18,7 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "summed"]
 
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
@@ -54,7 +54,7 @@ _LONG = 4096
 _BLOCK = 512
 
 
-def _total(x: np.ndarray, axis: Any, wide: np.dtype, keepdim: bool) -> Any:
+def summed(x: np.ndarray, axis: Any, wide: np.dtype, keepdim: bool) -> Any:
     """The sum in the dtype ``wide``.
 
     NumPy adds pairwise along the fastest dimension and with one accumulator along the others,
@@ -87,7 +87,7 @@ def added(x: np.ndarray, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
     wide, narrow = _accumulator(x, dtype)
     if wide.kind != x.dtype.kind and (wide.kind == "b" or x.dtype.kind == "c"):
         x = x.astype(wide)
-    out = _total(x, _axis(x, dim), wide, keepdim)
+    out = summed(x, _axis(x, dim), wide, keepdim)
     return out if wide is narrow else out.astype(narrow)
 
 
@@ -148,7 +148,7 @@ def mean(x: np.ndarray, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
             fix="pass dtype=cd.float32, or convert with x.float()",
         )
     axis = _axis(x, dim)
-    out = _total(x, axis, wide, keepdim)
+    out = summed(x, axis, wide, keepdim)
     count = x.size if axis is None else _count(x.shape, axis)
     out = np.true_divide(out, wide.type(count), out if type(out) is np.ndarray else None)
     return out if wide is narrow else out.astype(narrow)
@@ -174,16 +174,16 @@ def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool, name: str = "v
     axis = _axis(x, dim)
     wide = x.astype(np.float32) if x.itemsize == 2 else x
     count = x.size if axis is None else _count(x.shape, axis)
-    center = _total(wide, axis, wide.dtype, True)
+    center = summed(wide, axis, wide.dtype, True)
     center = np.true_divide(center, center.dtype.type(count))
     deviation = np.asarray(np.subtract(wide, center))
     # The mean of numbers that differ little is rounded by more than they differ: once more.
-    center = _total(deviation, axis, wide.dtype, True)
+    center = summed(deviation, axis, wide.dtype, True)
     np.subtract(deviation, np.true_divide(center, center.dtype.type(count)), out=deviation)
     if deviation.dtype.kind == "c":
         deviation = np.abs(deviation)
     square = np.multiply(deviation, deviation)
-    total = _total(square, axis, square.dtype, keepdim)
+    total = summed(square, axis, square.dtype, keepdim)
     freedom = count - (1 if correction is None else correction)
     if freedom <= 0:
         warn_of_no_freedom(name)
