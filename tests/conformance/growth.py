@@ -43,6 +43,7 @@ __all__ = [
     "Filling",
     "Growth",
     "bearable",
+    "candidates",
     "composed",
     "cost",
     "growths",
@@ -255,7 +256,7 @@ def _search(context: Context, dtype: Any, most: int) -> list[Growth]:
     for template in templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype)):
         if not template.arrays or any(0 in shape for shape in template.shapes):
             continue
-        for axes, old in _candidates(template):
+        for axes, old in candidates(template):
             for renames in (True, False):
                 trial = Growth(template, axes, old, 0.0, renames, params)
                 role = trial.role
@@ -286,7 +287,7 @@ def _bare(template: Template) -> int:
     return max(math.prod(shape) for shape in template.shapes)
 
 
-def _candidates(template: Template) -> Iterator[tuple[Axes, int]]:
+def candidates(template: Template) -> Iterator[tuple[Axes, int]]:
     """Dimensions of one size that may belong together, the smallest sets first."""
     groups: dict[int, list[tuple[int, int]]] = {}
     for i, shape in enumerate(template.shapes):

@@ -67,7 +67,7 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "threshold": (0.5, 1),  # which the samples' numbers pass
 }
 #: values of a ``dim`` that takes several
-SEVERAL = ((), (0,), (-1,), (0, -1), (-1, 0), (1, 0), (-1, -3, -2))
+SEVERAL = ((), (0,), (-1,), (0, -1), (-1, 0), (1, 0), (-1, -3, -2), (0, 2, 3))
 #: name of the factor that changes what index arrays hold, and its levels
 INDICES = "#indices"
 #: name of the factor that says how the samples were filled, and those of its levels that mean more
@@ -79,7 +79,7 @@ RANK = "#rank"
 INDEXED = "#indexed"
 #: the level of a tensor that may be left out: it is given
 GIVEN = "#given"
-MOST = 7  # values of one option
+MOST = 8  # values of one option
 TRIES, ROWS = 150, 42  # candidates and calls of one operator
 
 

@@ -15,7 +15,7 @@ __all__ = ["BEHIND", "KEEPING", "REPEATING", "window"]
 #: ways that keep the elements: gaps in every dimension; the dimensions in the opposite order in
 #: memory; the last, the first and all dimensions from the end; the rows of a wider array; the
 #: second dimension innermost, as in channels-last images; the last two dimensions exchanged;
-#: beside each other, but behind others
+#: the first two exchanged; beside each other, but behind others
 KEEPING = (
     "gaps",
     "turned",
@@ -25,6 +25,7 @@ KEEPING = (
     "cut",
     "channels",
     "swapped",
+    "fronts",
     "offset",
 )
 #: ways of lying beside each other, and behind how many others: any number, and one of pairs
@@ -50,7 +51,7 @@ def window(array: Any, way: str = "gaps") -> Any:
         *rows, columns = array.shape
         wider = np.resize(_fill(array), (*rows, columns + 3)).astype(array.dtype)
         return _filled(wider[..., 1 : columns + 1], array)
-    if way in ("channels", "swapped"):
+    if way in ("channels", "swapped", "fronts"):
         order = _order(array.ndim, way)
         packed = np.empty([array.shape[i] for i in order], array.dtype)
         return _filled(packed.transpose(np.argsort(order)), array)
@@ -83,6 +84,8 @@ def _order(ndim: int, way: str) -> list[int]:
     order = [*range(ndim)]
     if way == "channels" and ndim > 2:
         order.append(order.pop(1))
+    elif way == "fronts":
+        order[:2] = order[:2][::-1]
     else:
         order[-2:] = order[-2:][::-1]
     return order

@@ -52,6 +52,7 @@ def _indices(make: Any) -> Iterator[Sample]:
         (make.index((3,), 4), make.index((3,), 5)),
         (make.index((3,), 4), slice(None), make.index((3,), 6)),
         (slice(1, 3), make.index((3, 1), 5), make.index((1, 4), 6)),
+        (slice(-3, None, 2), slice(None, -1, 3)),
         (make.mask((4,)),),
         (make.mask((4, 5)),),
         (make.mask((4, 5, 6)),),
@@ -210,6 +211,9 @@ def _puts(make: Any) -> Iterator[Sample]:
     # Sizes that differ: one that occurs twice would grow twice.
     yield Sample(make((2, 3, 7)), (slice(None), make.index((6,), 3)), make((2, 6, 7)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make(()), True)
+    apart = (make.index((6,), 2), slice(None), make.index((6,), 7))  # which come in front
+    yield Sample(make((2, 3, 7)), apart, make((6, 3)), True)
+    yield Sample(make((2, 3, 7)), (make.distinct((2,), 2), slice(1, None), 5), make((2, 2)))
 
 
 def _put_reference(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:

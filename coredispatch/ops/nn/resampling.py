@@ -79,27 +79,35 @@ def _nearest_positions(source: int, target: int, factor: float | None, exact_: b
     return np.minimum(scaled.astype(np.int64), source - 1)
 
 
+def _computed_in(x: Any) -> Any:
+    """The dtype of positions: that of a single-precision input, whose last units are its own."""
+    return np.float32 if x.dtype == np.float32 else np.float64
+
+
 def _linear_positions(
-    source: int, target: int, factor: float | None, align_corners: bool
+    x: Any, dim: int, target: int, factor: float | None, align_corners: bool
 ) -> tuple[Any, Any, Any]:
     """Lower and upper input position of each output position, and the upper one's weight."""
-    place = np.arange(target, dtype=np.float64)
+    source, dtype = x.shape[dim], _computed_in(x)
+    place = np.arange(target, dtype=dtype)
     if align_corners:
-        at = place * ((source - 1) / (target - 1)) if target > 1 else place * 0
+        at = place * dtype((source - 1) / (target - 1)) if target > 1 else place * dtype(0)
     else:
-        at = np.maximum((place + 0.5) * _ratio(source, target, factor) - 0.5, 0)
+        at = np.maximum((place + dtype(0.5)) * dtype(_ratio(source, target, factor)) - 0.5, 0)
     low = np.minimum(at.astype(np.int64), source - 1)
     return low, np.minimum(low + 1, source - 1), at - low
 
 
-def _cubic_matrix(source: int, target: int, factor: float | None, align_corners: bool) -> Any:
+def _cubic_matrix(x: Any, dim: int, target: int, factor: float | None, align_corners: bool) -> Any:
     """The share of each input position, by row, in each output position."""
-    matrix = np.zeros((source, target))
+    source, dtype = x.shape[dim], _computed_in(x)
+    matrix = np.zeros((source, target), dtype)
     for j in range(target):
         if align_corners:
             at = j * (source - 1) / (target - 1) if target > 1 else 0.0
         else:
             at = (j + 0.5) * _ratio(source, target, factor) - 0.5
+        at = float(dtype(at))
         for i in range(floor(at) - 1, floor(at) + 3):
             d = abs(at - i)
             near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
@@ -159,12 +167,12 @@ def _interpolate_reference(
             x = np.stack([x.take(range(a, b), i).mean(i) for a, b in spans], i)
         elif mode == "bicubic":
             x = np.moveaxis(
-                np.moveaxis(x, i, -1) @ _cubic_matrix(source, target, factor, bool(align_corners)),
+                np.moveaxis(x, i, -1) @ _cubic_matrix(x, i, target, factor, bool(align_corners)),
                 -1,
                 i,
             )
         elif mode in _LINEAR:
-            low, high, share = _linear_positions(x.shape[i], target, factor, bool(align_corners))
+            low, high, share = _linear_positions(x, i, target, factor, bool(align_corners))
             share = share.reshape(-1, *(1,) * (x.ndim - i - 1))
             x = x.take(low, i) * (1 - share) + x.take(high, i) * share
         else:

@@ -12,11 +12,12 @@ import coredispatch as cd
 from ..case import Case
 from ..context import Context, NotRun, tensors_in
 from ..distributions import limits
-from ..exact import binary_operands, doubles_between, factors, good_sum, nearest, wide_integers
+from ..exact import binary_operands, doubles_between, factors, nearest, wide_integers
 from ..policies import flushed
 from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import templates
+from ..windows import window
 from . import check
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -42,15 +43,13 @@ WHOLE = (
     "cummin sort argsort topk matmul mm bmm mv dot outer sign bitwise_and bitwise_or bitwise_xor "
     "bitwise_not gather scatter_add index_add index_select cat flip unique_all".split()
 )
-#: lengths of sums in single precision, and in half
-LONG, SHORT = 2**18 + 3, 5_003
 #: what is held to a good sum; batch norm is not, of which PyTorch adds up the rows one by one
 SUMS = ("sum", "mean", "cumsum", "var", "std", "softmax", "layer_norm", "logsumexp", "dot")
 PRODUCTS = ("matmul", "mm", "bmm", "linear", "mv", "dot", "addmm", "convolution", "conv2d")
 INNER = (16, 301, 700)
 
 
-def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     if metadata is None or metadata.op.mutates:
         return
     name = metadata.name
@@ -104,7 +103,7 @@ def _exactly(
 # ---- conversions ------------------------------------------------------------------------------
 
 
-@check(32, plan=_plan, variant="conversion")
+@check(32, plan=plan, variant="conversion")
 def conversion(context: Context) -> None:
     """Conversions round once to nearest even, truncate to integers, wrap, and keep NaN true."""
     source = context.case.dtype
@@ -113,23 +112,38 @@ def conversion(context: Context) -> None:
             continue
         values = _to_convert(source, target, context.case.seed)
         wanted = _converted(values, numpy_dtype(target))
-        given = context.subject.tensor(values)
-        result = context.op(given, getattr(cd, target))
-        found = context.subject.array(result)
-        context.expect(found.dtype == numpy_dtype(target), f"{target}: dtype {found.dtype}")
-        what = f"{source} to {target}"
-        if found.dtype.kind in "biu":
-            wrong = found != wanted
-            if found.dtype.kind == "b" and _flushes(context):
-                wrong &= flushed(values, (source,)) != 0
-            at = int(np.argmax(wrong)) if wrong.any() else 0
-            context.expect(
-                not wrong.any(),
-                f"{what}: {values[at]!r} became {found[at]!r}, not {wanted[at]!r}",
-            )
-        else:
-            shown = lambda i, v=values, w=what: f"{w}: {v[i]!r}"  # noqa: E731
-            _exactly(context, found, wanted, shown, target)
+        _as_converted(context, values, wanted, target)
+        if values.size < 28:
+            continue
+        # Few of them, with gaps and by columns: each is converted by another loop.
+        _as_converted(context, window(values), wanted, target)
+        even = values.size // 2 * 2
+        columns = [np.asfortranarray(x[:even].reshape(2, -1)) for x in (values, wanted)]
+        _as_converted(context, *columns, target)
+        for start in range(0, 28, 7):
+            few = slice(start, start + 7)
+            _as_converted(context, values[few], wanted[few], target)
+
+
+def _as_converted(context: Context, values: Any, wanted: Any, target: str) -> None:
+    """Assert what becomes of numbers that are converted to ``target``."""
+    source = context.case.dtype
+    result = context.op(context.subject.tensor(values), getattr(cd, target))
+    found = context.subject.array(result).reshape(-1)
+    values, wanted = values.reshape(-1), wanted.reshape(-1)
+    context.expect(found.dtype == numpy_dtype(target), f"{target}: dtype {found.dtype}")
+    what = f"{source} to {target}"
+    if found.dtype.kind in "biu":
+        wrong = found != wanted
+        if found.dtype.kind == "b" and _flushes(context):
+            wrong &= flushed(values, (source,)) != 0
+        at = int(np.argmax(wrong)) if wrong.any() else 0
+        context.expect(
+            not wrong.any(),
+            f"{what}: {values[at]!r} became {found[at]!r}, not {wanted[at]!r}",
+        )
+    else:
+        _exactly(context, found, wanted, lambda i: f"{what}: {values[i]!r}", target)
 
 
 def _to_convert(source: str, target: str, seed: int) -> Any:
@@ -206,7 +220,7 @@ def _rounded_integer(value: int, target: Any) -> float:
 # ---- one operation ----------------------------------------------------------------------------
 
 
-@check(32, plan=_plan, variant="rounding")
+@check(32, plan=plan, variant="rounding")
 def rounding(context: Context) -> None:
     """Sums, differences, products, quotients and roots are the nearest numbers of the dtype."""
     name, dtype = context.case.op, numpy_dtype(context.case.dtype)
@@ -218,8 +232,50 @@ def rounding(context: Context) -> None:
     found = context.subject.array(context.op(*tensors))
     context.expect(found.dtype == dtype, f"the result has dtype {found.dtype}")
     _exactly(context, found, wanted, lambda i: f"{name}({', '.join(repr(x[i]) for x in given)})")
+    _elsewhere(context, given)
     if name != "sqrt":
         _with_numbers(context, a)
+
+
+def _elsewhere(context: Context, given: list[Any]) -> None:
+    """The same where the operands are few, lie otherwise in memory, or are expanded.
+
+    Each of these is served by another loop; a quotient of a row becomes a product with reciprocals.
+    """
+    name, dtype = context.case.op, given[0].dtype
+    for what, arrays in _arranged(given):
+        with np.errstate(all="ignore"):
+            exact = ROUNDED[name](*[x.astype(np.float64) for x in arrays])
+        tensors = [context.subject.tensor(x) for x in arrays]
+        found = context.subject.array(context.op(*tensors))
+        context.expect(found.shape == exact.shape, f"{what}: the result has shape {found.shape}")
+        flat = [np.broadcast_to(x, exact.shape).reshape(-1) for x in arrays]
+
+        def of(i: int, flat: list[Any] = flat, what: str = what) -> str:
+            return f"{what}: {name}({', '.join(repr(x[i]) for x in flat)})"
+
+        _exactly(context, found, nearest(exact, dtype), of)
+
+
+def _arranged(given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The operands in other shapes and ways to lie in memory, with what these are."""
+    rows = [x[: 20 * 23].reshape(20, 23) for x in given]
+    yield "with gaps", [window(x) for x in rows]
+    yield "turned", [np.asfortranarray(x) for x in rows]
+    for start in range(0, 49, 7):
+        yield "few", [x[start : start + 7] for x in given]
+    if len(given) < 2:
+        return
+    a, b = rows
+    yield "one of them turned", [np.asfortranarray(a), b]
+    yield "the other turned", [a, np.asfortranarray(b)]
+    for number in range(3):
+        yield "with a row", [a, b[number]]
+        yield "with a column", [a, b[:, number : number + 1]]
+        yield "with a number of no dimension", [a, np.array(b[number, number])]
+    yield "a row first", [a[0], b]
+    yield "a column first", [a[:, :1], b]
+    yield "a number of no dimension first", [np.array(a[0, 0]), b]
 
 
 def _with_numbers(context: Context, a: Any) -> None:
@@ -246,7 +302,7 @@ def _with_numbers(context: Context, a: Any) -> None:
             _exactly(context, found, wanted, of)
 
 
-@check(32, plan=_plan, variant="fractions")
+@check(32, plan=plan, variant="fractions")
 def fractions(context: Context) -> None:
     """Whole numbers of halves, quarters and what lies beside them, as long as there are such."""
     dtype = numpy_dtype(context.case.dtype)
@@ -267,7 +323,7 @@ def fractions(context: Context) -> None:
 # ---- integers ---------------------------------------------------------------------------------
 
 
-@check(32, plan=_plan, variant="integers")
+@check(32, plan=plan, variant="integers")
 def integers(context: Context) -> None:
     """Integers that a double cannot hold are computed as integers, and wrap."""
     dtype = numpy_dtype(context.case.dtype)
@@ -324,10 +380,10 @@ def _exact_whole(context: Context, sample: Any) -> int:
     return done
 
 
-# ---- long sums --------------------------------------------------------------------------------
+# ---- products ---------------------------------------------------------------------------------
 
 
-def _within(context: Context, found: Any, exact: Any, bound: Any, what: str) -> None:
+def within(context: Context, found: Any, exact: Any, bound: Any, what: str) -> None:
     """Assert an error bound, with half a unit of the result's dtype for its own rounding."""
     dtype = found.dtype
     bits = float(limits(dtype).eps)
@@ -345,145 +401,7 @@ def _within(context: Context, found: Any, exact: Any, bound: Any, what: str) -> 
     context.margin = max(context.margin or 0.0, margin)
 
 
-def _summed(context: Context) -> Iterator[tuple[str, Any, Any]]:
-    """``(what, numbers, the same in double)``: long vectors that one accumulator drifts on."""
-    dtype = numpy_dtype(context.case.dtype)
-    n = LONG if dtype.itemsize == 4 else SHORT
-    rng = np.random.default_rng(context.case.seed)
-    # Sums of halves stay finite.
-    for what, values in (
-        ("equal numbers", np.full(n, 0.1)),
-        ("positive numbers", rng.uniform(0.5, 1.5, n)),
-        ("two numbers by turns", np.where(np.arange(n) % 2, 1.1, 0.9)),
-    ):
-        given = nearest(values, dtype).astype(dtype)
-        yield what, given, given.astype(np.float64)
-
-
-@check(32, plan=_plan, variant="sums")
-def sums(context: Context) -> None:
-    """Long sums keep the digits that blocks, or a tree, keep; halves add up in single precision."""
-    judge = _JUDGES[context.case.op]
-    for what, given, wide in _summed(context):
-        scale = good_sum(given.size) * 2.0**-24
-        with np.errstate(all="ignore"):
-            judge(context, context.subject.tensor(given), wide, scale, what)
-    if context.case.op == "sum":
-        _counted(context)
-    if context.case.op in ("sum", "mean"):
-        for what, given, wide in _summed(context):
-            exact = wide.mean() if context.case.op == "mean" else wide.sum()
-            scale = good_sum(given.size) * 2.0**-24 * exact
-            for where, array, dim in _laid(given):
-                found = context.subject.array(context.op(context.subject.tensor(array), dim))
-                twice = 2 if len(dim) == 2 and context.case.op == "sum" else 1
-                wanted = np.full(found.shape, twice * exact)
-                _within(context, found, wanted, twice * scale, f"{what} {where}")
-
-
-def _laid(given: Any) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
-    """The numbers along one dimension or two of an array: kernels have other loops for each."""
-    pair = given, given[::-1]
-    yield "in columns", np.ascontiguousarray(np.stack(pair, axis=-1)), (0,)
-    yield "in rows", np.stack(pair), (1,)
-    yield "between two dimensions", np.stack([np.stack(pair, axis=-1)] * 2), (1,)
-    yield "in two dimensions", np.stack(pair)[None], (1, 2)
-
-
-def _counted(context: Context) -> None:
-    """Small integers, whose sums every order keeps: one that is left out shows."""
-    dtype = numpy_dtype(context.case.dtype)
-    rng = np.random.default_rng(context.case.seed)
-    for size in (SHORT, LONG):
-        whole = rng.choice((1, 2, 5, -3, -4), size)
-        given = whole.astype(dtype)
-        found = context.subject.array(context.op(context.subject.tensor(given)))
-        wanted = nearest(np.float64(whole.sum()), dtype)
-        context.expect(
-            float(found) == float(wanted), f"{size} small integers: {found!r}, not {wanted!r}"
-        )
-
-
-def _judge_sum(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    found = context.subject.array(context.op(x))
-    exact = wide.sum()
-    _within(context, found, exact, scale * exact, what)
-
-
-def _judge_mean(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    _within(context, context.subject.array(context.op(x)), wide.mean(), scale * wide.mean(), what)
-
-
-def _judge_cumsum(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    exact = np.cumsum(wide)
-    # A scan may carry one number from block to block.
-    _within(context, context.subject.array(context.op(x, 0)), exact, 2 * scale * exact, what)
-
-
-def _of_mean(context: Context, scale: float) -> float:
-    """The relative error of a good mean, by which every deviation from it is off."""
-    return max(scale, float(limits(numpy_dtype(context.case.dtype)).eps))
-
-
-def _judge_var(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    exact = wide.var(ddof=1)
-    off = _of_mean(context, scale) ** 2 * wide.mean() ** 2
-    _within(context, context.subject.array(context.op(x)), exact, 4 * scale * exact + off, what)
-
-
-def _judge_std(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    exact = wide.std(ddof=1)
-    off = _of_mean(context, scale) * wide.mean()
-    _within(context, context.subject.array(context.op(x)), exact, 4 * scale * exact + off, what)
-
-
-def _judge_softmax(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    e = np.exp(wide - wide.max())
-    exact = e / e.sum()
-    metadata = limits(numpy_dtype(context.case.dtype))
-    # A decomposition rounds the exponentials and their sum to the dtype, each by half a unit.
-    off = (scale + 2.0**-20 + float(metadata.eps)) * exact + float(metadata.smallest_subnormal)
-    _within(context, context.subject.array(context.op(x, 0)), exact, off, what)
-
-
-def _judge_logsumexp(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    exact = wide.max() + np.log(np.exp(wide - wide.max()).sum())
-    off = scale + float(limits(numpy_dtype(context.case.dtype)).eps)  # of the logarithm
-    _within(context, context.subject.array(context.op(x, (0,))), exact, off, what)
-
-
-def _judge_layer_norm(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    if what == "equal numbers":
-        return  # what is left of them is rounding
-    exact = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
-    found = context.subject.array(context.op(x, (wide.size,)))
-    off = 16 * scale * (np.abs(exact) + wide.mean() / np.sqrt(wide.var() + 1e-5))
-    _within(context, found, exact, off, what)
-
-
-def _judge_dot(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
-    exact = wide @ wide
-    # The lanes of a product are as long as the vector over their number.
-    _within(context, context.subject.array(context.op(x, x)), exact, 16 * scale * exact, what)
-
-
-_JUDGES: dict[str, Callable[..., None]] = {
-    "sum": _judge_sum,
-    "mean": _judge_mean,
-    "cumsum": _judge_cumsum,
-    "var": _judge_var,
-    "std": _judge_std,
-    "softmax": _judge_softmax,
-    "layer_norm": _judge_layer_norm,
-    "logsumexp": _judge_logsumexp,
-    "dot": _judge_dot,
-}
-
-
-# ---- products ---------------------------------------------------------------------------------
-
-
-@check(32, plan=_plan, variant="products")
+@check(32, plan=plan, variant="products")
 def products(context: Context) -> None:
     """Products keep all bits of their operands, and sums of small integers are exact, however long.
 
@@ -513,7 +431,7 @@ def products(context: Context) -> None:
             exact = exact[:, 0] if found.ndim == 1 else exact
             exact = exact[0, 0] if found.ndim == 0 else exact
             reach = np.abs(exact)
-            _within(context, found, exact.reshape(found.shape), loose * reach, what)
+            within(context, found, exact.reshape(found.shape), loose * reach, what)
 
 
 def _on(context: Context, *arrays: Any) -> list[Any]:

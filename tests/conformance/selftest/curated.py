@@ -25,6 +25,7 @@ from .option_faults import OPTIONS
 from .passes import PASSES
 from .process_faults import PROCESS
 from .rounding_faults import ROUNDINGS
+from .shape_faults import SHAPES
 from .size_faults import SIZES
 from .state_faults import STATES
 from .stream_faults import DISTRIBUTIONS, STREAMS
@@ -33,7 +34,9 @@ from .value_faults import VALUES as VALUE_FAULTS
 
 __all__ = ["curated"]
 
-_TABLES = (EXTENTS, SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS, VALUE_FAULTS)
+_TABLES = (
+    EXTENTS, SIZES, SHAPES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES, ARGUMENTS, VALUE_FAULTS,
+)  # fmt: skip
 #: the checks that compare values with the reference
 VALUES = (1, 3, 4, 5, 8, 9)
 _found: list[tuple[Any, dict[str, Any]]] = []
