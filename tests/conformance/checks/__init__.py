@@ -57,6 +57,7 @@ MODULES = (
     "sizes",
     "blocks",
     "planes",
+    "each_dtype",
     "state",
     "many_calls",
     "speed",

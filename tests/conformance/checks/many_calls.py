@@ -26,7 +26,7 @@ from ..interleaving import interleaved, kernel_folders
 from ..subject import numpy_dtype
 from . import check
 from .left_behind import leaves_nothing, leaves_nothing_twice, silent
-from .state import few_samples, plan
+from .state import all_dead, dead, few_samples, plan
 from .values import decomposes, in_domain
 
 #: calls in a row, of which every result is kept
@@ -241,6 +241,9 @@ def _large_calls(context: Context) -> None:
         with leaves_nothing(context, "the large calls"):
             _parts_kept(context, samples, given)
         _rewritten(context, tensors, samples[-1], samples[0])
+    for samples in _large_samples(context, (1,)):  # what is worth keeping is kept first
+        sample = context.placed(samples[0])
+        all_dead(context, [pair for _ in range(LARGE_KEPT) for pair in dead(context, sample)])
 
 
 def _parts_kept(context: Context, samples: list[Any], given: list[Any]) -> None:

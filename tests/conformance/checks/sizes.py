@@ -65,17 +65,22 @@ def _applies(metadata: OpMetadata | None) -> bool:
     return has_values(metadata.op) and metadata.op.name not in BY_MEMORY and not metadata.op.mutates
 
 
-def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if not _applies(metadata):
-        return
-    assert metadata is not None
-    op = metadata.op
+def dtypes_of_sizes(metadata: OpMetadata) -> list[str]:
+    """The dtypes in which an operator is asked for large work of every kind."""
     wanted: tuple[str, ...] = ("float32",)
     if metadata.native:  # what many elements make is seen in double precision as well
         wanted = ("float32", "int64", "bool", *(() if metadata.elementwise else ("float64",)))
         if not any(d in metadata.dtypes for d in wanted):
             wanted = ("complex64", "complex128")
-    for number, dtype in enumerate(choose_dtypes(metadata, wanted)):
+    return choose_dtypes(metadata, wanted)
+
+
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if not _applies(metadata):
+        return
+    assert metadata is not None
+    op = metadata.op
+    for number, dtype in enumerate(dtypes_of_sizes(metadata)):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES

@@ -30,21 +30,19 @@ from ..context import (
     sample_tensors,
     tensors_in,
 )
-from ..growth import Filling, growths, takes
+from ..growth import takes
 from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import named
 from ..variations import with_argument
 from . import check
 from .left_behind import SETTLES
-from .values import choose_dtypes, decomposes, in_domain
+from .values import choose_dtypes, in_domain
 
 #: further calls with operands of their own, of which one may be kept
 RARELY = 60
 #: looks at what memory there is, of which one without growth is enough
 LOOKS = 8
-#: elements of a large call, and how often it is made
-LARGE, LARGE_CALLS = 20_000, 3
 
 
 def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -186,9 +184,9 @@ def memory(context: Context) -> None:
     sample = few_samples(context, 1)[0]
     # Each option may lead to a branch that keeps.
     several = [sample, *_by_options(context, 5), *_by_switches(context, sample)]
-    watched = [pair for _ in range(6) for s in several for pair in _dead(context, s)]
-    watched += [pair for _ in range(RARELY) for pair in _dead(context, sample)]
-    _all_dead(context, watched)
+    watched = [pair for _ in range(6) for s in several for pair in dead(context, s)]
+    watched += [pair for _ in range(RARELY) for pair in dead(context, sample)]
+    all_dead(context, watched)
     tensors = subject.tensors(sample)
     growth = [_grown(context, tensors) for _ in range(2)]
     while min(growth) > 100 and len(growth) < LOOKS:
@@ -197,13 +195,9 @@ def memory(context: Context) -> None:
         growth.append(_grown(context, tensors))
     context.expect(min(growth) <= 100, f"memory grows by {min(growth):.0f} bytes with every call")
     context.found["bytes_per_call"] = round(max(0.0, min(growth)), 1)
-    # What is worth keeping is kept first. Kernels for large work may be compiled meanwhile, which
-    # takes memory, so that they are called at the end.
-    for large in _large(context):
-        _all_dead(context, [pair for _ in range(LARGE_CALLS) for pair in _dead(context, large)])
 
 
-def _all_dead(context: Context, watched: list[tuple[str, Any]]) -> None:
+def all_dead(context: Context, watched: list[tuple[str, Any]]) -> None:
     """Assert that nobody holds any of what the weak references refer to."""
     context.subject.synchronize()
     if any(reference() is not None for _, reference in watched):
@@ -212,15 +206,6 @@ def _all_dead(context: Context, watched: list[tuple[str, Any]]) -> None:
     context.expect(
         not alive, f"{len(alive)} of {len(watched)} arrays are alive after the calls: {alive[:1]}"
     )
-
-
-def _large(context: Context) -> Iterator[Any]:
-    """A call with a long dimension, if the operator takes one: the one with most arrays."""
-    dtype = numpy_dtype(context.case.dtype)
-    for growth in growths(context, dtype)[:1] if not decomposes(context.op) else ():
-        sample = growth.sample(context, growth.longest(LARGE), Filling(context, dtype=dtype))
-        if takes(context, sample):
-            yield context.placed(sample)
 
 
 def _by_options(context: Context, count: int) -> list[Any]:
@@ -267,7 +252,7 @@ def _own(context: Context, tensors: Any, result: Any) -> list[Any]:
     return [t for t in tensors_in(result) if id(t) not in inputs]
 
 
-def _dead(context: Context, sample: Any) -> list[tuple[str, Any]]:
+def dead(context: Context, sample: Any) -> list[tuple[str, Any]]:
     """Weak references to what a call was given and gave, which nobody else holds any more."""
     tensors = context.subject.tensors(sample)
     result = context.op(*tensors.args, **tensors.kwargs)

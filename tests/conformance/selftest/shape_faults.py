@@ -146,6 +146,28 @@ def approximate_root(correct: Any, raws: Any) -> Any:
     return result
 
 
+def _long(dtype: str, least: int = 600) -> Callable[..., bool]:
+    """The first operand has a dtype and so many elements."""
+    return lambda x, *_: isinstance(x, np.ndarray) and x.dtype.name == dtype and x.size > least
+
+
+def single_tanh(correct: Any, raws: Any) -> Any:
+    """tanh of many doubles is computed in single precision."""
+    x = raws[0]
+    if x.dtype != np.float64 or x.size < 600:
+        return correct(*raws)
+    return correct(x.astype(np.float32)).astype(np.float64)
+
+
+def falling(correct: Any, raws: Any) -> Any:
+    """Long rows of halves are sorted the other way round."""
+    values, places = correct(*raws)
+    x = raws[0]
+    if x.dtype != np.float16 or x.ndim != 1 or x.size < 600:
+        return values, places
+    return values[::-1], places[::-1]
+
+
 class KeepsLarge:
     """Large operands are kept, as those of which the packed form may be wanted again."""
 
@@ -193,5 +215,23 @@ SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "running sums of bfloat16 in columns": (bfloat16_columns, _entry("cumsum", 32, "columns")),
     "the power of minus a half has 12 bits": (approximate_root, _entry("pow", 8, _DIFFERS)),
+    "the tail of many 16-bit integers": (
+        _corner(_long("int16")),
+        _entry("add", 30, _DIFFERS),
+    ),
+    "the tail of many complex numbers": (
+        _corner(_long("complex64")),
+        _entry("sub", 30, _DIFFERS),
+    ),
+    "the tail of many bytes that become floats": (
+        _corner(_long("uint8")),
+        _entry("to_dtype", 30, _DIFFERS),
+    ),
+    "the tail of many chosen halves": (
+        _corner(_long("float16")),
+        _entry("index_select", 30, _DIFFERS),
+    ),
+    "many doubles in single precision": (single_tanh, _entry("tanh", 30, _DIFFERS)),
+    "long rows of halves fall": (falling, _entry("sort", 30, _DIFFERS)),
     "large operands stay alive": (KeepsLarge, _entry("exp", 31, "alive")),
 }
