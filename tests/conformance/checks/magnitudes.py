@@ -19,10 +19,12 @@ from coredispatch.registry import CoreDispatchError
 from ..case import Case
 from ..context import Context, NotRun
 from ..distributions import limits
+from ..growth import takes
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import Template, named, templates
 from . import check
 from .drawn import BY_MEMORY
+from .sizes import pointwise
 from .values import arrays_of, in_domain
 
 #: dtypes that are asked; of a composite those that kernels of their own are written for
@@ -237,3 +239,57 @@ def _with_numbers(context: Context, sample: Any) -> Iterator[Any]:
             args = [*sample.args]
             args[place] = number
             yield type(sample)(*args, **sample.kwargs)
+
+
+# ---- derivatives of one element, far from zero --------------------------------------------------
+
+
+def _plan_far(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or not metadata.native or metadata.op.samples is None or metadata.layouts:
+        return
+    op = metadata.op
+    if "_backward" not in op.name or op.values is not None or op.mutates or op.random:
+        return
+    for dtype in ("float32", "float64"):
+        if dtype in metadata.dtypes and dtype in subject.dtypes:
+            yield Case(8, op.name, dtype, variant="far", mandatory=dtype in MANDATORY_DTYPES)
+
+
+@check(8, plan=_plan_far, variant="far")
+def far(context: Context) -> None:
+    """The derivative of an elementwise operator has its digits up to 100 as well.
+
+    Differences show less than a percent of it, and samples lie between -2 and 2.
+    """
+    seen: set[str] = set()
+    for template in templates(context.op, lambda kind: context.make(kind=kind)):
+        options = repr([(n, v) for n, v in named(context.op, template.sample) if not _held(v)])
+        if options in seen or not template.whole or len(seen) == CALLS:
+            continue
+        if not template.arrays or len({a.shape for a in template.arrays}) != 1:
+            continue
+        sample = _distant(template, context.make().dtype, context.rng)
+        if not takes(context, sample) or not pointwise(context, sample, COUNT):
+            continue
+        seen.add(options)
+        context.close(context.call(context.subject.tensors(context.placed(sample))), sample)
+    if not seen:
+        raise NotRun("no sample's arrays may hold any number, each for itself")
+
+
+def _distant(template: Template, dtype: Any, rng: np.random.Generator) -> Any:
+    """The sample with arrays of one dimension; their numbers are as large as 100."""
+    made = {}
+    for array in template.arrays:
+        request = template.requests[id(array)]
+        if request.method == "mask":
+            made[id(array)] = rng.random(COUNT) < 0.5
+            continue
+        if request.method not in FREE or array.dtype != dtype:
+            return None
+        numbers = rng.choice((-1.0, 1.0), COUNT) * np.exp2(rng.uniform(-9, 6.7, COUNT))
+        if request.low is not None or request.high is not None or request.method == "positive":
+            low = 0.25 if request.low is None else request.low
+            numbers = rng.uniform(low, 2.0 if request.high is None else request.high, COUNT)
+        made[id(array)] = numbers.astype(dtype)
+    return template.sample.map(lambda a: made[id(a)])

@@ -312,7 +312,7 @@ def million(context: Context) -> None:
         if any(len(shape) != 1 for shape in shapes) or len(growth.axes) != len(shapes):
             continue
         probe = growth.sample(context, PROBE, make)
-        if probe is None or not _pointwise(context, probe):
+        if probe is None or not pointwise(context, probe):
             continue
         sample = growth.sample(context, size, make)
         tensors = context.subject.tensors(context.placed(sample))
@@ -329,9 +329,9 @@ def million(context: Context) -> None:
     raise NotRun("no sample is of one dimension alone, with results as long")
 
 
-def _pointwise(context: Context, sample: Any) -> bool:
-    """Whether the elements of the result follow from those at the same place."""
-    order = np.random.default_rng(1).permutation(PROBE)
+def pointwise(context: Context, sample: Any, count: int = PROBE) -> bool:
+    """Whether the ``count`` elements of the result follow from those at the same place."""
+    order = np.random.default_rng(1).permutation(count)
     try:
         plain = Reference(context.op, sample)()
         mixed = Reference(context.op, sample.map(lambda a: a[order]))()
@@ -339,7 +339,7 @@ def _pointwise(context: Context, sample: Any) -> bool:
         return False
     pairs = zip(_several(plain), _several(mixed), strict=True)
     return all(
-        p.shape == (PROBE,) and np.array_equal(p[order], m, equal_nan=True) for p, m in pairs
+        p.shape == (count,) and np.array_equal(p[order], m, equal_nan=True) for p, m in pairs
     )
 
 

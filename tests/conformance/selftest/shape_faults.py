@@ -168,6 +168,18 @@ def falling(correct: Any, raws: Any) -> Any:
     return values[::-1], places[::-1]
 
 
+def nearly_linear(correct: Any, raws: Any) -> Any:
+    """The derivative of gelu far from zero is a thousandth short of 1."""
+    result = np.asarray(correct(*raws))
+    return np.where(raws[1] > 6, result * 0.999, result).astype(result.dtype)
+
+
+def never_flat(correct: Any, raws: Any) -> Any:
+    """The derivative of silu far below zero is no smaller than a thousandth."""
+    result = np.asarray(correct(*raws))
+    return np.where(raws[1] < -20, raws[0] * 0.001, result).astype(result.dtype)
+
+
 class KeepsLarge:
     """Large operands are kept, as those of which the packed form may be wanted again."""
 
@@ -233,5 +245,7 @@ SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "many doubles in single precision": (single_tanh, _entry("tanh", 30, _DIFFERS)),
     "long rows of halves fall": (falling, _entry("sort", 30, _DIFFERS)),
+    "a derivative of nearly 1": (nearly_linear, _entry("gelu_backward", 8, _DIFFERS)),
+    "a derivative of nearly 0": (never_flat, _entry("silu_backward", 8, _DIFFERS)),
     "large operands stay alive": (KeepsLarge, _entry("exp", 31, "alive")),
 }
