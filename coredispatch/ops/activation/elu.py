@@ -41,6 +41,9 @@ def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
     return _elu(self, alpha, 1.0, 1.0)
 
 
+elu.edge("the scale at 0", [0.0, 0.0, 1.0], gradient=[1.0, 1.0, 1.0])
+
+
 def _elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
     given, x = x, wide(x)
     below = mul(exponential.expm1(mul(magnitude.clamp(x, None, 0), input_scale)), alpha * scale)
@@ -114,6 +117,9 @@ def _(grad, self):
     return elu_backward(grad, self, _SELU_ALPHA, _SELU_SCALE, 1.0)
 
 
+selu.edge("the exponential's at 0", [0.0, 1.0], gradient=[1.7580993408473766, 1.0507009873554805])
+
+
 accept_inplace(selu)
 
 
@@ -139,6 +145,9 @@ def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
 @celu.vjp
 def _(grad, self, alpha):
     return elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)
+
+
+celu.edge("1 at 0", [0.0, 1.0], gradient=[1.0, 1.0])
 
 
 @celu.overload

@@ -253,6 +253,9 @@ def _(grad, self):
     return softplus_backward(grad, self, -1.0, math.inf)
 
 
+logsigmoid.edge("1 and 0 far out", [0.0, -1000.0, 1000.0], gradient=[0.5, 1.0, 0.0])
+
+
 # ---- piecewise linear gates -------------------------------------------------------------------
 
 
@@ -290,6 +293,9 @@ def _(grad, self):
     return comparison.where(comparison.le(self, -3), 0, upper)
 
 
+hardswish.edge("the outer ones at the bounds", [-3.0, 3.0, 0.0], gradient=[0.0, 1.0, 0.5])
+
+
 accept_inplace(hardswish)
 
 
@@ -314,6 +320,9 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 @hardshrink.vjp
 def _(grad, self, lambd):
     return hardshrink_backward(grad, self, lambd)
+
+
+hardshrink.edge("0 at the bounds", [0.5, -0.5, 1.0, 0.0], gradient=[0.0, 0.0, 1.0, 0.0])
 
 
 @composite(
@@ -356,6 +365,9 @@ def _(grad, self, lambd):
     return hardshrink_backward(grad, self, lambd)
 
 
+softshrink.edge("0 at the bounds", [0.5, -0.5, 1.0, 0.0], gradient=[0.0, 0.0, 1.0, 0.0])
+
+
 @composite(
     **activation_metadata(
         lambda self: self - np.tanh(self),
@@ -386,3 +398,6 @@ def _(grad, self):
 def softsign(self: Tensor) -> Tensor:
     """``x / (1 + abs(x))``."""
     return div(self, add(magnitude.abs(self), 1))
+
+
+softsign.edge("1 at 0", [0.0, 1.0], gradient=[1.0, 0.25])

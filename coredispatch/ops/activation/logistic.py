@@ -130,6 +130,14 @@ def xlogy(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     return _times_log(self, other, log, math.log)
 
 
+xlogy.edge(
+    "0 for a factor of 0 but NaN in the logarithm of 0",
+    [0.0, 0.0, 2.0],
+    [0.0, 1.0, 3.0],
+    gradient=([0.0, 0.0, 1.0986122886681098], [float("nan"), 0.0, 0.6666666666666666]),
+)
+
+
 xlogy.vjp(
     self=lambda grad, self, other: mul(grad, _log_factor(self, other)),
     other=lambda grad, self, other: mul(grad, div(self, other)),

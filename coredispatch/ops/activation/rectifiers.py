@@ -228,6 +228,9 @@ def _(grad, self):
     return hardtanh_backward(grad, self, 0.0, 6.0)
 
 
+relu6.edge("0 at the bounds", [0.0, 3.0, 6.0], gradient=[0.0, 1.0, 0.0])
+
+
 accept_inplace(relu6)
 
 
@@ -340,6 +343,9 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     elif weight.ndim:
         weight = lazy.reshape(weight, ())
     return prelu_kernel(self, weight)
+
+
+prelu.edge("the slope at 0", [0.0, -1.0, 1.0], [0.25], gradient=([0.25, 0.25, 1.0], [-1.0]))
 
 
 @composite(takes="float", **backward_metadata())

@@ -118,6 +118,14 @@ def _(grad, out, dim):
     return log_softmax_backward(grad, out, dim)
 
 
+log_softmax.edge(
+    "what came in at minus infinity",
+    [-float("inf"), 0.0, 1.0],
+    0,
+    gradient=[1.0, 0.1931757358900147, -1.1931757358900148],
+)
+
+
 def _backward_shape(grad: Any, output: Any, dim: int) -> Any:
     if tuple(grad.shape) != tuple(output.shape):
         raise ShapeError(
@@ -350,3 +358,11 @@ def _(grad, out, self, dim, keepdim):
     # All elements at minus infinity: every share is 0, not exp(nan).
     share = exponential.exp(sub(self, comparison.where(comparison.isinf(total), 0, total)))
     return mul(spread(grad, self.shape, dim, keepdim), adjoint(share))
+
+
+logsumexp.edge(
+    "0 at minus infinity",
+    [-float("inf"), 0.0, 1.0],
+    (0,),
+    gradient=[0.0, 0.2689414213699951, 0.7310585786300049],
+)

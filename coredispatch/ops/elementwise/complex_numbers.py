@@ -219,6 +219,9 @@ def _(grad, self):
     return arithmetic.mul(arithmetic.mul(self, inverse), 1j)
 
 
+angle.edge("0 on the axis", [0.0, -1.0, 1.0], gradient=[0.0, 0.0, 0.0])
+
+
 @composite(out=same_shape, samples=unary, differentiable=False, tolerance=exact)
 def isreal(self: Tensor) -> Tensor:
     """True where the imaginary part is zero; everywhere for real tensors."""

@@ -132,6 +132,9 @@ def remainder(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
+remainder.edge("1 at multiples", [4.0, 5.0], 2.0, gradient=[1.0, 1.0])
+
+
 remainder.vjp(
     self=lambda grad: grad,
     other=lambda grad, self, other: neg(mul(grad, floor_divide(self, other))),
@@ -160,6 +163,9 @@ def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     result = lazy.where(lazy.lt(self, 0), neg(size), size)
     nothing = lazy.logical_and(lazy.eq(self, 0), lazy.eq(size, 0))
     return lazy.where(nothing, self, result)  # -0.0 keeps its sign
+
+
+fmod.edge("1 at multiples", [4.0, 5.0], 2.0, gradient=[1.0, 1.0])
 
 
 def _integer_fmod(self: Any, other: Any) -> Any:
@@ -201,6 +207,9 @@ def reciprocal(self: Tensor) -> Tensor:
 @reciprocal.vjp
 def _(grad, out):
     return neg(mul(grad, adjoint(mul(out, out))))
+
+
+reciprocal.edge("infinite at 0", [0.0, 2.0], gradient=[-float("inf"), -0.25])
 
 
 # ---- greatest common divisor ------------------------------------------------------------------

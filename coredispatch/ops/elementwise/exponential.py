@@ -81,6 +81,16 @@ def pow(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """
 
 
+pow.edge("infinite at 0", [0.0, 1.0], -1, gradient=[-float("inf"), -1.0])
+pow.edge("infinite at 0", [0.0, 4.0], 0.5, gradient=[float("inf"), 0.25])
+pow.edge(
+    "0 of exponent 0 and of base 0",
+    [0.0, 0.0, 0.0],
+    [0.0, 2.0, 0.5],
+    gradient=([0.0, 0.0, float("inf")], [0.0, 0.0, 0.0]),
+)
+
+
 pow.vjp(
     self=lambda grad, self, exponent: _pow_base_grad(grad, self, exponent),
     exponent=lambda grad, out, self, exponent: _pow_exponent_grad(grad, out, self, exponent),
@@ -145,6 +155,9 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     return pow(widen(base), widen(exponent))
 
 
+float_power.edge("of base 0", [0.0, 2.0], 2, gradient=[0.0, 4.0])
+
+
 @composite(
     out=broadcast,
     dtype=promote_float,
@@ -191,6 +204,9 @@ def rsqrt(self: Tensor) -> Tensor:
 @rsqrt.vjp
 def _(grad, out):
     return mul(grad, adjoint(mul(mul(mul(out, out), out), -0.5)))
+
+
+rsqrt.edge("infinite at 0", [0.0, 4.0], gradient=[-float("inf"), -0.0625])
 
 
 # ---- exponentials -----------------------------------------------------------------------------
@@ -262,6 +278,9 @@ def log(self: Tensor) -> Tensor:
 @log.vjp
 def _(grad, self):
     return div(grad, adjoint(self))
+
+
+log.edge("infinite at 0", [0.0, 2.0], gradient=[float("inf"), 0.5])
 
 
 # A logarithm of 2 units, a constant and a quotient; over 0.69 a unit may count twice as much.

@@ -125,6 +125,9 @@ def copysign(self: Tensor, other: Tensor | Scalar) -> Tensor:
     return neg(size) if math.copysign(1.0, other) < 0 else size
 
 
+copysign.edge("0 at 0", [0.0, 1.0], [-1.0, -2.0], gradient=([0.0, -1.0], [0.0, 0.0]))
+
+
 copysign.vjp(
     self=lambda grad, out, self: mul(grad, mul(sign(self), sign(out))),
     other=lambda grad: lazy.zeros_like(grad),
@@ -223,11 +226,27 @@ def fmax(self: Tensor, other: Tensor) -> Tensor:
     return comparison.where(first, self, other)
 
 
+fmax.edge(
+    "the other one where one is NaN",
+    [1.0, 2.0, float("nan")],
+    [1.0, 3.0, 1.0],
+    gradient=([1.0, 0.0, 0.0], [0.0, 1.0, 1.0]),
+)
+
+
 @composite(takes="real", reference=np.fmin, samples=tensor_pairs, **_CHOICE)
 def fmin(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller value; a NaN loses against a number."""
     first = comparison.logical_or(comparison.le(self, other), comparison.isnan(other))
     return comparison.where(first, self, other)
+
+
+fmin.edge(
+    "the other one where one is NaN",
+    [1.0, 2.0, float("nan")],
+    [1.0, 3.0, 1.0],
+    gradient=([1.0, 1.0, 0.0], [0.0, 0.0, 1.0]),
+)
 
 
 # ---- clamping ---------------------------------------------------------------------------------
@@ -277,6 +296,10 @@ def clamp(
         raise ArgumentError("clamp needs min or max", fix="give at least one bound")
     low = self if min is None else maximum(self, min)
     return low if max is None else minimum(low, max)
+
+
+clamp.edge("0 where the bounds cross", [0.0, 1.5, 3.0], 2.0, 1.0, gradient=[0.0, 0.0, 0.0])
+clamp.edge("0 at NaN", [float("nan"), 1.0], 0.0, 2.0, gradient=[0.0, 1.0])
 
 
 clamp.vjp(

@@ -173,6 +173,11 @@ def _(grad, self):
     return comparison.where(comparison.isfinite(self), grad, 0)
 
 
+nan_to_num.edge(
+    "0 where numbers are replaced", [float("nan"), float("inf"), 1.0], gradient=[0.0, 0.0, 1.0]
+)
+
+
 @of_bits
 def _nextafter_reference(self: Any, other: Any) -> Any:
     # Of two zeros the second, which NumPy's of half precision is not.

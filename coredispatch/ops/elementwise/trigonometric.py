@@ -102,6 +102,9 @@ def asin(self: Tensor) -> Tensor:
     return atan2(x, exponential.sqrt(mul(sub(1, x), add(x, 1))))
 
 
+asin.edge("infinite at the ends", [1.0, 0.0, -1.0], gradient=[float("inf"), 1.0, float("inf")])
+
+
 def _arcsine(less: Any, more: Any, x: Any) -> tuple[Any, Any]:
     """Real and imaginary part of asin(z) from 1 - z, 1 + z and the real part of z.
 
@@ -133,6 +136,9 @@ def _(grad, self):
     return neg(mul(grad, adjoint(exponential.rsqrt(sub(1, square(self))))))
 
 
+acos.edge("infinite at the ends", [1.0, 0.0, -1.0], gradient=[-float("inf"), -1.0, -float("inf")])
+
+
 @primitive(
     out=broadcast,
     dtype=promote_float,
@@ -150,6 +156,11 @@ def atan2(self: Tensor, other: Tensor) -> Tensor:
 
     Shapes broadcast, integers become floating; signed zeros choose the quadrant as in C.
     """
+
+
+atan2.edge(
+    "0 at 0", [0.0, 0.0, 1.0], [0.0, -1.0, 0.0], gradient=([0.0, -1.0, 0.0], [0.0, 0.0, -1.0])
+)
 
 
 def _over_square(grad: Any, self: Any, other: Any) -> Any:
@@ -265,6 +276,9 @@ def _(grad, self):
     return mul(grad, adjoint(exponential.rsqrt(sub(square(self), 1))))
 
 
+acosh.edge("infinite at the end", [1.0, 2.0], gradient=[float("inf"), 0.5773502691896258])
+
+
 @composite(**_metadata(np.atanh, 4, values=(-0.9, 0.9)), alias=("arctanh",))
 def atanh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
@@ -282,6 +296,9 @@ def atanh(self: Tensor) -> Tensor:
 @atanh.vjp
 def _(grad, self):
     return div(grad, adjoint(sub(1, square(self))))
+
+
+atanh.edge("infinite at the end", [1.0, 0.0], gradient=[float("inf"), 1.0])
 
 
 # ---- degrees, sinc ----------------------------------------------------------------------------

@@ -114,6 +114,14 @@ def linalg_vector_norm(
     return out.to_dtype(x.dtype) if half else out
 
 
+linalg_vector_norm.edge("0 at 0", [0.0, 3.0, -4.0], 1, gradient=[0.0, 1.0, -1.0])
+linalg_vector_norm.edge("0 at 0", [0.0, 0.0], 2, gradient=[0.0, 0.0])
+linalg_vector_norm.edge("ties share", [3.0, -3.0, 1.0], float("inf"), gradient=[0.5, -0.5, 0.0])
+linalg_vector_norm.edge(
+    "ties share", [3.0, -3.0, 1.0, 1.0], -float("inf"), gradient=[0.0, 0.0, 0.5, 0.5]
+)
+
+
 def _greatest(x: Any, dim: int, keepdim: bool = False) -> Any:
     """The greatest of numbers that are not negative: 0 where there are none."""
     if x.shape[dim]:
@@ -373,6 +381,14 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
             fix="give both as many columns",
         )
     return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)
+
+
+cdist.edge(
+    "0 at a distance of 0",
+    [[0.0, 0.0], [1.0, 0.0]],
+    [[0.0, 0.0]],
+    gradient=([[0.0, 0.0], [1.0, 0.0]], [[-1.0, 0.0]]),
+)
 
 
 def _difference_grad(grad: Any, out: Any, difference: Any, p: float) -> Any:

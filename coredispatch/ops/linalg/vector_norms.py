@@ -186,6 +186,9 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return out if difference.dtype.is_complex else narrow(out, difference)
 
 
+dist.edge("0 at a distance of 0", [1.0, 2.0], [1.0, 2.0], 2, gradient=([0.0, 0.0], [0.0, 0.0]))
+
+
 @composite(
     takes="float+complex",
     samples=lambda make: (Sample(make((3, 5)), 2, 0, 1.0), Sample(make((2, 3, 5)), 1, -1, 2.0)),

@@ -108,6 +108,9 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduce_loss((input - target).abs(), reduction)
 
 
+l1_loss.edge("0 at 0", [0.0, 2.0], [0.0, 1.0], reduction="sum", gradient=([0.0, 1.0], [0.0, -1.0]))
+
+
 @l1_loss.overload
 def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor | None) -> Tensor:
     return _weighted((input - target).abs(), weight, input, reduction)
@@ -138,6 +141,15 @@ def smooth_l1_loss(
     # The quadratic part is fed clamped values, so that its gradient elsewhere stays finite.
     near = d.clamp_max(beta)
     return reduce_loss(near * near * (0.5 / beta) + (d - near), reduction)
+
+
+smooth_l1_loss.edge(
+    "the line's at the border",
+    [1.0, -1.0, 0.0],
+    [0.0, 0.0, 0.0],
+    reduction="sum",
+    gradient=([1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]),
+)
 
 
 def _smooth_grad(grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
@@ -181,6 +193,15 @@ def huber_loss(
     if delta == inf:  # nothing is beyond it
         return reduce_loss(near * near * 0.5, reduction)
     return reduce_loss(near * near * 0.5 + (d - near) * delta, reduction)
+
+
+huber_loss.edge(
+    "the line's at the border",
+    [1.0, -1.0, 0.0],
+    [0.0, 0.0, 0.0],
+    reduction="sum",
+    gradient=([1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]),
+)
 
 
 def _huber_grad(grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:

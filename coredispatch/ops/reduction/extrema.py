@@ -188,10 +188,16 @@ def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tens
     return max_dim.result_type(picked(self, dim, argmax(self, dim, True), keepdim))
 
 
+max_dim.edge("the first of equal elements", [1.0, 3.0, 3.0], 0, gradient=[0.0, 1.0, 0.0])
+
+
 @composite(**_PAIR)
 def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Smallest elements over ``dim`` and their indices: ``min(self, dim, keepdim)``."""
     return min_dim.result_type(picked(self, dim, argmin(self, dim, True), keepdim))
+
+
+min_dim.edge("the first of equal elements", [3.0, 1.0, 1.0], 0, gradient=[0.0, 1.0, 0.0])
 
 
 _WHOLE = {

@@ -182,6 +182,7 @@ def _(grad, out, self, dim, correction, keepdim):
 
 
 std.edge("0 for equal numbers", [2.0, 2.0, 2.0], gradient=[0.0, 0.0, 0.0])
+std.edge("0 for equal numbers without a correction", [3.0, 3.0], correction=0, gradient=[0.0, 0.0])
 
 
 @std.overload

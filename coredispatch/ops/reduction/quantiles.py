@@ -225,6 +225,9 @@ def quantile(
     return _quantiles(self, q, dim, keepdim, interpolation, False)
 
 
+quantile.edge("ties share as places do", [1.0, 2.0, 2.0, 4.0], 0.5, gradient=[0.0, 0.5, 0.5, 0.0])
+
+
 @composite(cast="float32", **_QUANTILE)
 def nanquantile(
     self: Tensor,

@@ -191,11 +191,17 @@ def cummax(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return cummax.result_type(_running_extremum(self, dim, comparison.ge))
 
 
+cummax.edge("the last of equal elements", [1.0, 3.0, 3.0], 0, gradient=[1.0, 1.0, 1.0])
+
+
 @composite(takes="real", **_EXTREMUM)
 def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Running minima along ``dim`` and their indices (the latest of equals); NaN wins."""
     normalize_dim(dim, self.ndim)
     return cummin.result_type(_running_extremum(self, dim, comparison.le))
+
+
+cummin.edge("the last of equal elements", [3.0, 1.0, 1.0], 0, gradient=[1.0, 1.0, 1.0])
 
 
 @composite(

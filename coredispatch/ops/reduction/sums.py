@@ -133,6 +133,7 @@ def _(grad, self, dim, keepdim):
 
 prod.edge("one zero", [2.0, 0.0, 3.0], gradient=[0.0, 6.0, 0.0])
 prod.edge("two zeros", [0.0, 0.0, 3.0], gradient=[0.0, 0.0, 0.0])
+prod.edge("of no elements", [], gradient=[])
 
 
 def product_of_others(x: Any) -> Any:
@@ -184,6 +185,9 @@ def _(grad, self_shape, dim, keepdim):
     return spread(div(grad, reduced_count(self_shape, dim) or 1), self_shape, dim, keepdim)
 
 
+mean.edge("of no elements", [], gradient=[])
+
+
 @composite(
     out=reduced,
     dtype=accumulated,
@@ -200,6 +204,9 @@ def nansum(
     return sum(comparison.where(comparison.isnan(self), 0, self), dim, keepdim, dtype=dtype)
 
 
+nansum.edge("0 at NaN", [1.0, float("nan")], gradient=[1.0, 0.0])
+
+
 @composite(
     takes="float",
     out=reduced,
@@ -214,6 +221,9 @@ def nanmean(
     """Mean of the elements that are not NaN."""
     count = sum(comparison.logical_not(comparison.isnan(self)), dim, keepdim)
     return div(nansum(self, dim, keepdim, dtype=dtype), count)
+
+
+nanmean.edge("0 at NaN", [1.0, float("nan"), 3.0], gradient=[0.5, 0.0, 0.5])
 
 
 @composite(

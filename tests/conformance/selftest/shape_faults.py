@@ -180,6 +180,12 @@ def never_flat(correct: Any, raws: Any) -> Any:
     return np.where(raws[1] < -20, raws[0] * 0.001, result).astype(result.dtype)
 
 
+def masked_logits(correct: Any, raws: Any) -> Any:
+    """What came in at a logit of minus infinity is lost with its probability of 0."""
+    grad, output, dim = raws
+    return np.where(np.isneginf(output), 0, correct(grad, output, dim)).astype(output.dtype)
+
+
 class KeepsLarge:
     """Large operands are kept, as those of which the packed form may be wanted again."""
 
@@ -247,5 +253,14 @@ SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "long rows of halves fall": (falling, _entry("sort", 30, _DIFFERS)),
     "a derivative of nearly 1": (nearly_linear, _entry("gelu_backward", 8, _DIFFERS)),
     "a derivative of nearly 0": (never_flat, _entry("silu_backward", 8, _DIFFERS)),
+    "gradients of masked logits": (
+        masked_logits,
+        {
+            "op": "log_softmax_backward",
+            "ops": ("log_softmax",),
+            "checks": (12,),
+            "says": "minus infinity",
+        },
+    ),
     "large operands stay alive": (KeepsLarge, _entry("exp", 31, "alive")),
 }
