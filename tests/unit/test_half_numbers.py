@@ -116,6 +116,15 @@ def test_lists_transforms_and_programs() -> None:
     assert cd.func.jvp(program, (x,), (x,))[1].tolist() == wanted
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (1, 0, 2), (1, 1)], ids=str)
+def test_few_elements(shape: tuple[int, ...]) -> None:
+    x = cd.full(shape, 3.0, dtype=cd.float16)
+    for form in FORMS.values():
+        found = form(x, 1e-5)
+        assert found.shape == shape and found.dtype is cd.float16
+        np.testing.assert_array_equal(found.numpy(), expected(form, x.numpy(), 1e-5))
+
+
 def test_numbers_after_others() -> None:
     """What a call leaves for the next one of its kind does not change what counts."""
     x = cd.tensor([2.0], dtype=cd.float16)

@@ -210,7 +210,7 @@ def in_float32(entry: RawEntry, args: tuple[Any, ...]) -> Any:
         return None
     cast = entry.wrap_output.cast
     raws: list[Any] = []
-    for position, argument in enumerate(args):
+    for position, argument in enumerate(args):  # no operator that widens takes a list
         if not entry.tensor_flags[position] or argument is None:
             raws.append(argument.raw if isinstance(argument, Value) else argument)
         elif isinstance(argument, Value):
@@ -220,8 +220,8 @@ def in_float32(entry: RawEntry, args: tuple[Any, ...]) -> Any:
     out = entry.run(raws)
     if out is NotImplemented:
         return out
-    if isinstance(out, tuple):
-        return tuple([cast(each, float16) for each in out])
+    if entry.scalar_type is not None and isinstance(out, entry.scalar_type):  # of no dimension
+        out = entry.to_array(out)
     return cast(out, float16)
 
 
