@@ -137,15 +137,6 @@ def bfloat16_columns(correct: Any, raws: Any) -> Any:
     return np.stack(rows[1:]) if len(rows) > 1 else result
 
 
-def approximate_root(correct: Any, raws: Any) -> Any:
-    """The power of minus a half is what a processor approximates a reciprocal root by."""
-    result = np.asarray(correct(*raws))
-    exponent = raws[1]
-    if isinstance(exponent, float) and exponent == -0.5 and result.dtype == np.float32:
-        return np.where(np.isfinite(result), chopped(result, 11), result).astype(result.dtype)
-    return result
-
-
 def _long(dtype: str, least: int = 600) -> Callable[..., bool]:
     """The first operand has a dtype and so many elements."""
     return lambda x, *_: isinstance(x, np.ndarray) and x.dtype.name == dtype and x.size > least
@@ -232,7 +223,6 @@ SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
         _entry("to_dtype", 32, "nearest"),
     ),
     "running sums of bfloat16 in columns": (bfloat16_columns, _entry("cumsum", 32, "columns")),
-    "the power of minus a half has 12 bits": (approximate_root, _entry("pow", 8, _DIFFERS)),
     "the tail of many 16-bit integers": (
         _corner(_long("int16")),
         _entry("add", 30, _DIFFERS),
