@@ -71,6 +71,20 @@ def test_a_small_network_learns_as_on_the_cpu(cuda):
     assert losses[1][-1] < losses[1][0]
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_packed_sequences(cuda, kind):
+    module, x = getattr(cd.nn, kind)(3, 4, num_layers=2, bidirectional=True), cd.randn(5, 3, 3)
+
+    def run(module, x):
+        packed = cd.nn.utils.rnn.pack_padded_sequence(x, cd.tensor([2, 5, 3]), False, False)
+        out = module(packed)[0].data
+        return [out, *cd.autograd.grad(out.square().sum(), list(module.parameters()))]
+
+    wanted = run(module, x)
+    got = run(module.to(cuda), x.to(cuda))
+    cd.testing.assert_close([t.cpu() for t in got], wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_autocast_computes_in_float16(cuda):
     a = cd.rand(8, 8, device=cuda)
     with cd.autocast("cuda"):

@@ -87,6 +87,39 @@ def test_indices(cuda: str, dtype: Any) -> None:
     agrees(cuda, lambda t, i: cd.gather(t, 0, i), table, wide)
     agrees(cuda, lambda t, i, r: t.scatter_add(0, i, r), table, wide, rows)
     agrees(cuda, lambda t, i, r: t.scatter(0, i, r), table, wide, rows)
+    cube, short = table.view(1000, 8, 12), index[:500]
+    agrees(cuda, lambda t, i: t[i, :, i % 12], cube, short)
+    agrees(cuda, lambda t, i: t[..., i % 8, i % 12], cube, short)
+    agrees(cuda, lambda t: t[[0, 999], :, [11, 0]], cube)
+    agrees(
+        cuda,
+        lambda r, i: ops.getitem_backward(r, (i, slice(None), i % 12), (1000, 8, 12)),
+        *(rows[:500, :8], short),
+    )
+    agrees(cuda, lambda t: t.diagonal().diag_embed(), cube[0])
+
+
+def test_complex_numbers_are_added_at_places_that_repeat(cuda: str) -> None:
+    index = cd.randint(0, 50, (5000,))
+    rows = cd.complex(cd.randint(-3, 4, (5000, 7)).float(), cd.randint(-3, 4, (5000, 7)).float())
+    wanted = cd.zeros(50, 7, dtype=cd.complex64).index_add(0, index, rows)
+    there = cd.zeros(50, 7, dtype=cd.complex64, device=cuda)
+    added = there.index_put((index.to(cuda),), rows.to(cuda), accumulate=True)
+    assert cd.equal(added.cpu(), wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_numbers_out_of_bounds_come_with_the_next_wait(cuda: str, dtype: Any) -> None:
+    p = cd.full((70_001,), 0.5, dtype=dtype, device=cuda)
+    drawn = p.bernoulli()
+    assert set(drawn.unique().tolist()) == {0, 1} and abs(drawn.float().mean().item() - 0.5) < 0.02
+    p[70_000] = float("nan")
+    p.bernoulli()
+    with pytest.raises(cd.ArgumentError, match="between 0 and 1, and one is nan"):
+        cd.cuda.synchronize()
+    cd.normal(p * 0, 1 - 4 * p.nan_to_num(1.0))
+    with pytest.raises(cd.ArgumentError, match="one is -[13]"):
+        cd.cuda.synchronize()
 
 
 def test_bad_indices_come_with_the_next_wait(cuda: str) -> None:
