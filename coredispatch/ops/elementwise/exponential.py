@@ -108,11 +108,11 @@ def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
             return grad
         slope = base if exponent == 2 else pow(base, exponent - 1)
         return mul(grad, adjoint(mul(slope, exponent)))
-    slope = mul(pow(base, sub(exponent, 1)), exponent)
-    # 0 * x**-1 is NaN where x**-1 is none or overflows, but x**0 is constant. Elsewhere the
-    # formula stays, for its derivative by the exponent.
-    flat = comparison.logical_and(comparison.eq(exponent, 0), comparison.ne(slope, slope))
-    return comparison.where(flat, 0, mul(grad, adjoint(slope)))
+    product = mul(grad, adjoint(mul(pow(base, sub(exponent, 1)), exponent)))
+    # x**0 is constant, but 0 * x**-1 is NaN where x**-1 is none or overflows, or what came in is
+    # none. Elsewhere the formula stays, for its derivative by the exponent.
+    flat = comparison.logical_and(comparison.eq(exponent, 0), comparison.ne(product, product))
+    return comparison.where(flat, 0, product)
 
 
 def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:

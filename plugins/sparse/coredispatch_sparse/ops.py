@@ -73,6 +73,11 @@ def adjoint(tensor: Tensor) -> Tensor:
 # ---- primitives -------------------------------------------------------------------------------
 
 
+def _assembled(crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList) -> Tensor:
+    """What gives a strided tensor has a derivative by differences."""
+    return csr_to_dense(csr_assemble(crow_indices, col_indices, values, size))
+
+
 @composite(
     out=shapes.assembled,
     dtype=shapes.values_dtype,
@@ -81,6 +86,7 @@ def adjoint(tensor: Tensor) -> Tensor:
     samples=definitions.assemblies,
     reference=definitions.assemble,
     tolerance=tolerance.exact,
+    gradcheck=_assembled,
 )
 def csr_assemble(
     crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList
