@@ -132,6 +132,20 @@ class Dispatcher:
         return self if instance is None else MethodType(self, instance)
 
 
+def raw_items(items: Any) -> Any:
+    """The raw form of a list of tensors or of an index: same container, raw arrays inside."""
+    if isinstance(items, Value):
+        return items.raw
+    if isinstance(items, tuple):
+        for item in items:
+            if isinstance(item, (Value, list, tuple)):
+                return tuple([raw_items(i) for i in items])
+        return items
+    if isinstance(items, list):
+        return [raw_items(i) for i in items]
+    return items
+
+
 def is_short(number: Any) -> bool:
     """Whether a number is an int of 32 bits: those of int32 and int64 hold it as it is."""
     return type(number) is int and -_SHORT <= number < _SHORT

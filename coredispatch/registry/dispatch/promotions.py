@@ -50,6 +50,17 @@ def beyond_half(number: Any) -> bool:
     return (size > 65504.0 and size != INFINITE) or 0.0 < size < 6.103515625e-05  # 2**-14
 
 
+def any_beyond_half(args: tuple[Any, ...]) -> bool:
+    """Whether one of the arguments is such a number of Python's, or a float of NumPy's."""
+    for argument in args:
+        exact = type(argument) is float or type(argument) is int
+        if not exact:  # NumPy's float64 is a float; a traced number is one, and is not read
+            exact = type(argument).__module__ == "numpy" and isinstance(argument, float)
+        if exact and beyond_half(argument):
+            return True
+    return False
+
+
 def signature(args: tuple[Any, ...]) -> Any:
     """What the dtype follows from in which tensors, numbers and None compute; None for others."""
     found: list[Any] = [default_dtype()]

@@ -17,10 +17,12 @@ from coredispatch.registry.dispatch.dispatcher import (
     check_view,
     enter,
     is_short,
+    raw_items,
 )
 from coredispatch.registry.dispatch.promotions import (
     Agreement,
     NumberBeside,
+    any_beyond_half,
     beyond_half,
     signature,
 )
@@ -239,16 +241,10 @@ class RawEntry(Entry):
                 if out is NotImplemented and otherwise is not None:
                     return otherwise.compute(args)
                 return out
-        if self.widens:
-            for argument in args:
-                exact = type(argument) is float or type(argument) is int
-                if not exact:  # NumPy's float64 is a float; a traced number is one, and is not read
-                    exact = type(argument).__module__ == "numpy" and isinstance(argument, float)
-                if exact and beyond_half(argument):
-                    wide = HOOKS.in_float32(self, args)
-                    if wide is not None:
-                        return wide
-                    break
+        if self.widens and any_beyond_half(args):
+            wide = HOOKS.in_float32(self, args)
+            if wide is not None:
+                return wide
         return self.run(self.unwrap(args))
 
     def run(self, raws: list[Any]) -> Any:
@@ -449,20 +445,6 @@ class RawEntry(Entry):
             finally:
                 kernel_context.busy = False
         return self.wrap_output.cast(raw, wanted)
-
-
-def raw_items(items: Any) -> Any:
-    """The raw form of a list of tensors or of an index: same container, raw arrays inside."""
-    if isinstance(items, Value):
-        return items.raw
-    if isinstance(items, tuple):
-        for item in items:
-            if isinstance(item, (Value, list, tuple)):
-                return tuple([raw_items(i) for i in items])
-        return items
-    if isinstance(items, list):
-        return [raw_items(i) for i in items]
-    return items
 
 
 class ViewEntry(RawEntry):
