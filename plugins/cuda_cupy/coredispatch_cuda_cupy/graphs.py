@@ -23,6 +23,10 @@ class Pools:
     def __init__(self, cupy: Any, allocator: Allocator) -> None:
         self.cupy, self.allocator = cupy, allocator
         self._pools: dict[tuple[int, int], Any] = {}
+        #: those that nobody keeps any more
+        self._over: list[Any] = []
+        #: how many graphs are being captured
+        self.capturing = 0
         self._users: dict[tuple[int, int], int] = {}
         self._next = 0
 
@@ -51,7 +55,16 @@ class Pools:
         """A graph is gone; with the last one its pool, but for blocks that arrays still hold."""
         self._users[handle] -= 1
         if not self._users[handle]:
-            pool = self._pools.pop(handle)
+            self._over.append(self._pools.pop(handle))
+            self.free()
+
+    def free(self) -> None:
+        """Give back the pools that nobody keeps, once nothing is captured.
+
+        ``cudaFree`` waits for the device, which ends a capture; garbage is collected at any time.
+        """
+        while self._over and not self.capturing:
+            pool = self._over.pop()
             self.allocator.private.remove(pool)
             pool.free_all_blocks()
 
@@ -117,6 +130,7 @@ class CapturedGraph:
             raise
         self._memory.enter_context(cuda.using_allocator(allocator.function(pool)))
         self._stream = stream
+        self.pools.capturing += 1
         capture.begin(self)
 
     def end(self) -> None:
@@ -129,8 +143,11 @@ class CapturedGraph:
         try:
             self._graph = stream.end_capture()
         except Exception:
+            self.pools.capturing -= 1
             self.reset()
             raise
+        self.pools.capturing -= 1
+        self.pools.free()
         for array, numbers in self.tables:
             array.set(numbers)
         stream.synchronize()  # whatever stream replays are on

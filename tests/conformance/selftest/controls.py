@@ -125,6 +125,11 @@ def _softmax_input(raws: Any) -> bool:
     return bool(x.dtype in _PLAIN and x.ndim and x.size and dtype is None)
 
 
+def _added(x: Any, dim: int) -> Any:
+    """Pairwise, as NumPy adds what lies beside each other: columns have one accumulator."""
+    return np.expand_dims(np.ascontiguousarray(np.moveaxis(x, dim, -1)).sum(-1), dim)
+
+
 def _exp_of_difference(correct: Any, raws: Any) -> Any:
     """Softmax through exp(x - logsumexp(x))."""
     x, dim = raws[0], raws[1]
@@ -132,7 +137,7 @@ def _exp_of_difference(correct: Any, raws: Any) -> Any:
         return correct(*raws)
     with np.errstate(all="ignore"):
         shifted = x - x.max(dim, keepdims=True)
-        return np.exp(shifted - np.log(np.exp(shifted).sum(dim, keepdims=True)))
+        return np.exp(shifted - np.log(_added(np.exp(shifted), dim)))
 
 
 def _reciprocal(correct: Any, raws: Any) -> Any:
@@ -142,7 +147,7 @@ def _reciprocal(correct: Any, raws: Any) -> Any:
         return correct(*raws)
     with np.errstate(all="ignore"):
         e = np.exp(x - x.max(dim, keepdims=True))
-        return e * (x.dtype.type(1) / e.sum(dim, keepdims=True))
+        return e * (x.dtype.type(1) / _added(e, dim))
 
 
 def _log_of_sum(correct: Any, raws: Any) -> Any:

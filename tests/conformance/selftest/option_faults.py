@@ -263,7 +263,9 @@ def lost_offset(correct: Any, raws: Any) -> Any:
         base = _base_of(x)
         if base is x or _start(x) <= 0 or base.dtype != x.dtype:
             return x
-        return np.ndarray(x.shape, x.dtype, base.data, 0, x.strides)
+        # Where it goes from the end its first element is not the first in memory.
+        first = sum(-s * (n - 1) for s, n in zip(x.strides, x.shape, strict=True) if s < 0)
+        return np.ndarray(x.shape, x.dtype, base.data, first, x.strides)
 
     return correct(*map(moved, raws))
 
