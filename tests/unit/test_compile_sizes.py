@@ -500,3 +500,15 @@ def test_an_interrupt_while_symbols_are_captured_leaves_nothing() -> None:
         x = cd.ones(n, 3)
         cd.testing.assert_close(fast(x), (before := before + n) * n)
     assert type(total.raw).__name__ == "ndarray"
+
+
+def test_the_function_that_asks_for_types_is_named() -> None:
+    def program(x: Any) -> Any:
+        n = x.shape[0]
+        return x * n if type(n) is int else x
+
+    fast = served(program, of(2))
+    where = (__file__, program.__code__.co_firstlineno, "program")
+    assert fast.sizes.problem == ("types are looked at", where)
+    told = str(cd.compiler.explain(fast, cd.ones(11, 2)))
+    assert f"types are looked at ({__file__}:{where[1]} in program)" in told

@@ -274,7 +274,9 @@ class CompiledFunction:
                 why = "one after the other is needed as a number"
                 continue
             if capture.leaf is None:
-                found = capture.problem or (capture.reason or "types are looked at", None)
+                found = capture.problem or (capture.reason, None)
+                if found[0] is None:
+                    found = "types are looked at", capture.state.asking
                 if self.sizes.close_numbers(found[1]) or self.sizes.close_state(capture, found[1]):
                     continue
                 self.sizes.give_up(*found)

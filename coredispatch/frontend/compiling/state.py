@@ -81,6 +81,7 @@ class State:
         exact: Callable[[], None],
     ) -> None:
         self.refuse, self.dynamic, self.symbol = refuse, dynamic, symbol
+        self.asking: Any = None  # the function that asks for types
         self.grown, self.exact = grown, exact
         self.results_are_kept = True  # whether what the program makes in this run may stay
         self.steps: set[Any] = set()  # places of what optimizers count
@@ -129,6 +130,7 @@ class State:
             names |= {c for c in part.co_consts if isinstance(c, str) and c.isidentifier()}
             brings = brings or imports(part)
         if "type" in names or "__class__" in names:
+            self.asking = (code.co_filename, code.co_firstlineno, code.co_name)
             self.exact()
         if "__dict__" in names:
             self.widen()
