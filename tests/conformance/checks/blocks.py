@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Case
-from ..context import Context, NotRun, has_values, tensors_in
+from ..context import Context, NotRun, tensors_in
 from ..growth import (
     PROBE,
     Filling,
@@ -34,8 +34,7 @@ from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import DIMS, SIZES, Template, changed, fits, named, renamed, repeated
 from ..variations import with_argument
 from . import check
-from .drawn import BY_MEMORY
-from .sizes import hidden, judge
+from .sizes import applies, hidden, judge
 from .values import choose_dtypes, decomposes
 
 #: the length that every common block divides, and elements of the arrays of such a call
@@ -61,11 +60,9 @@ FILLED = 4
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if metadata is None or metadata.op.samples is None or metadata.layouts or not metadata.native:
+    if not applies(metadata) or not metadata.native:
         return
     op = metadata.op
-    if op.factory or op.mutates or not has_values(op) or op.name in BY_MEMORY:
-        return
     for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
         if dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..case import Case
-from ..context import Context, NotRun, has_values
+from ..context import Context, NotRun
 from ..growth import Filling, Growth, cost, growths, lengths, takes
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from . import check
-from .drawn import BY_MEMORY
-from .sizes import dtypes_of_sizes, judge
+from .sizes import applies, dtypes_of_sizes, judge
 from .values import decomposes
 
 #: elements of all arrays of a call, calls of a case, and the seconds of the processor after which
@@ -25,11 +24,9 @@ MOST, CALLS, PATIENCE = 6_000, 3, 0.05
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if metadata is None or metadata.op.samples is None or metadata.layouts or not metadata.native:
+    if not applies(metadata) or not metadata.native or decomposes(metadata.op):
         return
     op = metadata.op
-    if op.factory or op.mutates or not has_values(op) or op.name in BY_MEMORY or decomposes(op):
-        return
     asked = dtypes_of_sizes(metadata)
     for dtype in metadata.dtypes:
         if dtype in subject.dtypes and dtype not in asked:

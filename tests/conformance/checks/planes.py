@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..case import Case
-from ..context import Context, NotRun, has_values
+from ..context import Context, NotRun
 from ..growth import Filling, Growth, candidates, cost, growths, takes
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import Template
 from . import check
-from .drawn import BY_MEMORY
-from .sizes import judge
+from .sizes import applies, judge
 from .values import choose_dtypes, in_domain
 
 #: the lengths of the first dimension and, as far as elements and time go, of the second: odd
@@ -34,11 +33,9 @@ SLOW = 0.02
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if metadata is None or metadata.op.samples is None or metadata.layouts or not metadata.native:
+    if not applies(metadata) or not metadata.native:
         return
     op = metadata.op
-    if op.factory or op.mutates or not has_values(op) or op.name in BY_MEMORY:
-        return
     for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
         if dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -59,7 +59,8 @@ LARGEST = float(np.finfo(np.float32).max)
 MILLION = 1 << 20
 
 
-def _applies(metadata: OpMetadata | None) -> bool:
+def applies(metadata: OpMetadata | None) -> TypeGuard[OpMetadata]:
+    """Whether an operator is asked for large work."""
     if metadata is None or metadata.op.samples is None or metadata.layouts or metadata.op.factory:
         return False
     return has_values(metadata.op) and metadata.op.name not in BY_MEMORY and not metadata.op.mutates
@@ -76,9 +77,8 @@ def dtypes_of_sizes(metadata: OpMetadata) -> list[str]:
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
-    if not _applies(metadata):
+    if not applies(metadata):
         return
-    assert metadata is not None
     op = metadata.op
     for number, dtype in enumerate(dtypes_of_sizes(metadata)):
         if dtype not in subject.dtypes:
