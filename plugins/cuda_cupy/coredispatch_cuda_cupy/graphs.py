@@ -20,13 +20,14 @@ class Pools:
     graph is there.
     """
 
+    #: how many graphs are being captured, whatever pools theirs are of
+    capturing = 0
+
     def __init__(self, cupy: Any, allocator: Allocator) -> None:
         self.cupy, self.allocator = cupy, allocator
         self._pools: dict[tuple[int, int], Any] = {}
         #: those that nobody keeps any more
         self._over: list[Any] = []
-        #: how many graphs are being captured
-        self.capturing = 0
         self._users: dict[tuple[int, int], int] = {}
         self._next = 0
 
@@ -63,7 +64,7 @@ class Pools:
 
         ``cudaFree`` waits for the device, which ends a capture; garbage is collected at any time.
         """
-        while self._over and not self.capturing:
+        while self._over and not Pools.capturing:
             pool = self._over.pop()
             self.allocator.private.remove(pool)
             pool.free_all_blocks()
@@ -94,8 +95,11 @@ class CapturedGraph:
 
     def __del__(self) -> None:
         # Nobody replays it any more: its pool goes back, but for blocks that arrays hold.
-        if self.__dict__.get("handle") is not None and self._stream is None:
-            self._forget_pool()
+        if self.__dict__.get("handle") is not None:
+            if self._stream is None:
+                self._forget_pool()
+            else:  # nor ends its capture
+                Pools.capturing -= 1
 
     def begin(self, handle: tuple[int, int] | None) -> None:
         """Capture what this thread puts on its current stream from here on.
@@ -130,7 +134,7 @@ class CapturedGraph:
             raise
         self._memory.enter_context(cuda.using_allocator(allocator.function(pool)))
         self._stream = stream
-        self.pools.capturing += 1
+        Pools.capturing += 1
         capture.begin(self)
 
     def end(self) -> None:
@@ -143,10 +147,10 @@ class CapturedGraph:
         try:
             self._graph = stream.end_capture()
         except Exception:
-            self.pools.capturing -= 1
+            Pools.capturing -= 1
             self.reset()
             raise
-        self.pools.capturing -= 1
+        Pools.capturing -= 1
         self.pools.free()
         for array, numbers in self.tables:
             array.set(numbers)

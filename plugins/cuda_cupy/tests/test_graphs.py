@@ -507,3 +507,20 @@ def test_a_graph_that_nobody_has_any_more_gives_its_memory_back(stand_in):
     del layer
     gc.collect()
     assert not pools
+
+
+def test_a_graph_that_is_collected_during_a_capture_gives_its_memory_back_later(stand_in):
+    """``cudaFree`` ends a capture, and garbage may be collected in the midst of one."""
+    side, x = cd.cuda.Stream(), cd.ones(64, device="cuda")
+    first, second = cd.cuda.CUDAGraph(), cd.cuda.CUDAGraph()
+    with cd.cuda.graph(first, stream=side):
+        y = x * 2
+    kept = cd.cuda.memory_reserved()
+    del y
+    with cd.cuda.graph(second, stream=side):
+        del first
+        gc.collect()
+        z = x + 1
+    second.replay()
+    assert z.tolist() == [2.0] * 64
+    assert cd.cuda.memory_reserved() <= kept
